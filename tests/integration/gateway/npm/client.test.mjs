@@ -92,3 +92,30 @@ test('models are listed and found', async () => {
   assert.ok(names.includes('demo'))
   assert.equal((await client.models.retrieve('demo')).id, 'demo')
 })
+
+test('a response in the background is polled, cancelled and deleted', async () => {
+  const begun = await client.responses.create({ model: 'demo', input: 'hello', max_output_tokens: 100_000, background: true })
+  assert.equal(begun.status, 'queued')
+  const items = await client.responses.inputItems.list(begun.id)
+  assert.equal(items.data[0].content[0].text, 'hello')
+  assert.equal((await client.responses.cancel(begun.id)).status, 'cancelled')
+  assert.equal((await client.responses.retrieve(begun.id)).status, 'cancelled')
+  await client.responses.delete(begun.id)
+  await assert.rejects(client.responses.retrieve(begun.id), (error) => error instanceof OpenAI.NotFoundError)
+})
+
+test('a stream of the background goes on behind any sequence number', async () => {
+  const whole = []
+  let left = 6
+  const stream = await client.responses.create({ model: 'demo', input: 'hello', max_output_tokens: 12, background: true, stream: true })
+  for await (const event of stream) {
+    whole.push(event)
+    if (!--left) break
+  }
+  const { id } = whole[0].response
+  const after = whole.at(-1).sequence_number
+  whole.push(...(await collect(await client.responses.retrieve(id, { stream: true, starting_after: after }))))
+  assert.deepEqual(whole, await collect(await client.responses.retrieve(id, { stream: true })))
+  assert.deepEqual(whole.map((event) => event.sequence_number), whole.map((_, number) => number))
+  assert.equal(whole.at(-1).response.status, 'incomplete')
+})

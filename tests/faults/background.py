@@ -1,0 +1,255 @@
+"""Background responses whose reader, gateway and worker are all killed in mid-answer, read with OpenAI's own client.
+
+    python -m tests.faults.background [--responses 50] [--rounds 2]
+
+Each round: the readers leave somewhere in their streams, and their gateway and one of two workers are killed. Then
+every reader goes on at another gateway, behind the last sequence number that it has; after the first round that is one
+that began in mid-answer. At the end, what a reader has put together is compared with the events as a gateway gives them
+that has seen nothing of it, and the words with those of an answer that nothing has disturbed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import random
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from openai import AsyncOpenAI
+
+from app.kafka.topics import create_topics
+from app.local.kafka import KafkaCluster
+from app.settings import Settings
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.gateway.gateway_process import GatewayProcess
+
+USERS = 5
+TOKENS = 60
+TOKENS_PER_S = 6.0
+PARTITIONS = 4
+SEED = 4711
+
+
+@dataclass
+class Reader:
+    """One response and what its reader has of it. `pauses`: the longest silence after each kill, in seconds."""
+
+    number: int
+    name: str = ""
+    events: list[dict[str, Any]] = field(default_factory=list)
+    pauses: list[float] = field(default_factory=list)
+
+    @property
+    def question(self) -> str:
+        return f"response {self.number} of many"
+
+    @property
+    def user(self) -> dict[str, str]:
+        return {"user_id": f"user-{self.number % USERS}"}
+
+    @property
+    def has_ended(self) -> bool:
+        return (
+            bool(self.events) and "usage" in (self.events[-1].get("response") or {}) and self._status != "in_progress"
+        )
+
+    @property
+    def _status(self) -> str:
+        status: str = self.events[-1]["response"]["status"]
+        return "in_progress" if status == "queued" else status
+
+    @property
+    def text(self) -> str:
+        return "".join(one["delta"] for one in self.events if one["type"] == "response.output_text.delta")
+
+    async def begin(self, client: AsyncOpenAI, events: int) -> None:
+        """Create the response, and leave its stream after so many events."""
+        stream = await client.responses.create(
+            model="default",
+            input=self.question,
+            max_output_tokens=TOKENS,
+            background=True,
+            stream=True,
+            extra_query=self.user,
+        )
+        await self._read(stream, events)
+        self.name = self.events[0]["response"]["id"]
+
+    async def go_on(self, client: AsyncOpenAI, events: int, killed_at: float) -> None:
+        """Read on at another gateway, up to the end or for so many events."""
+        if self.has_ended:
+            return
+        after = self.events[-1]["sequence_number"]
+        stream = await client.responses.retrieve(self.name, stream=True, starting_after=after, extra_query=self.user)
+        times = await self._read(stream, events)
+        self.pauses.append(max(later - one for one, later in pairwise([killed_at, *times])))
+
+    async def _read(self, stream: Any, events: int) -> list[float]:
+        """The times of the events that were read."""
+        times: list[float] = []
+        async with stream:
+            async for event in stream:
+                self.events.append(event.to_dict())
+                times.append(time.monotonic())
+                if len(times) == events:
+                    break
+        return times
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`wrong`: responses whose events, sequence numbers or words are not those of an undisturbed reader."""
+
+    responses: int
+    kills: int
+    resumed: int
+    wrong: list[str]
+    pauses: list[float]
+
+    def show(self) -> None:
+        ordered = sorted(self.pauses)
+        p95 = ordered[int(0.95 * (len(ordered) - 1))]
+        print(
+            f"{self.responses} responses, {self.kills} kills of gateway and worker, {len(self.wrong)} wrong", flush=True
+        )
+        print(
+            f"{self.resumed} streams were resumed; the longest silence of each: p50 {statistics.median(ordered):.1f} s,"
+            f" p95 {p95:.1f} s, max {ordered[-1]:.1f} s",
+            flush=True,
+        )
+        for line in self.wrong:
+            print(f"  {line}", flush=True)
+
+
+class Place:
+    """Two workers and two gateways, of which one is new after each kill."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._workers: list[WorkerProcess] = []
+        self._gateways: list[GatewayProcess] = []
+        self._killed = 0
+
+    def start(self) -> None:
+        for _ in range(2):
+            self._start_worker().wait_assigned()
+            self.new_gateway()
+
+    def _start_worker(self) -> WorkerProcess:
+        number = len(self._workers)
+        own = self._settings.model_copy(update={"data_dir": self._folder / f"data-{number}"})
+        worker = WorkerProcess(own, self._folder / f"worker-{number}.log").start()
+        self._workers.append(worker)
+        return worker
+
+    def new_gateway(self) -> GatewayProcess:
+        gateway = GatewayProcess(self._settings, self._folder / f"gateway-{len(self._gateways)}.log").start()
+        self._gateways.append(gateway)
+        return gateway
+
+    @property
+    def gateway(self) -> GatewayProcess:
+        """The oldest one that is left."""
+        return self._gateways[self._killed]
+
+    def kill(self) -> None:
+        """Kill the older gateway and the older worker; another worker begins."""
+        self.gateway.kill()
+        self._killed += 1
+        self._workers[-2].kill()
+        self._start_worker()
+
+    def close(self) -> None:
+        for process in (*self._gateways, *self._workers):
+            process.kill()
+
+
+def client_of(gateway: GatewayProcess) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="any", timeout=300, max_retries=5)
+
+
+async def settings_of(kafka: KafkaCluster, **values: Any) -> Settings:
+    settings = Settings(
+        _env_file=None,
+        broker=kafka.broker_setting,
+        engine="paced",
+        embedder="none",
+        partitions=PARTITIONS,
+        paced_tokens_per_s=TOKENS_PER_S,
+        session_timeout_s=3.0,
+        **values,
+    )
+    await create_topics(settings)
+    return settings
+
+
+async def run(settings: Settings, folder: Path, responses: int, rounds: int) -> Outcome:
+    draw = random.Random(SEED)
+    readers = [Reader(number) for number in range(responses)]
+    place = Place(settings, folder)
+    try:
+        await asyncio.to_thread(place.start)
+        async with client_of(place.gateway) as client:
+            await asyncio.gather(*(reader.begin(client, draw.randint(1, 20)) for reader in readers))
+        for left in reversed(range(rounds)):
+            killed_at = time.monotonic()
+            await asyncio.to_thread(place.kill)
+            fresh = asyncio.create_task(asyncio.to_thread(place.new_gateway))
+            async with client_of(place.gateway) as client:
+                most = draw.randint(3, 12) if left else sys.maxsize
+                await asyncio.gather(*(reader.go_on(client, most, killed_at) for reader in readers))
+            await fresh
+        async with client_of(fresh.result()) as client:
+            wrong = [line for line in await asyncio.gather(*(_judged(one, client) for one in readers)) if line]
+    finally:
+        place.close()
+    pauses = [pause for reader in readers for pause in reader.pauses]
+    return Outcome(responses, rounds, len(pauses), wrong, pauses)
+
+
+async def _judged(reader: Reader, client: AsyncOpenAI) -> str | None:
+    """What is wrong with it; None if nothing is."""
+    stream = await client.responses.retrieve(reader.name, stream=True, extra_query=reader.user)
+    events = [event.to_dict() async for event in stream]
+    if [one["sequence_number"] for one in events] != list(range(len(events))):
+        return f"{reader.name}: the sequence numbers have a gap"
+    if events != reader.events:
+        return f"{reader.name}: {len(reader.events)} events were read, and others are there: {len(events)}"
+    undisturbed = await client.responses.create(
+        model="default", input=reader.question, max_output_tokens=TOKENS, extra_query=reader.user
+    )
+    kept = await client.responses.retrieve(reader.name, extra_query=reader.user)
+    if not (reader.text == kept.output_text == undisturbed.output_text):
+        return f"{reader.name}: {reader.text!r} is not {undisturbed.output_text!r}"
+    return None
+
+
+async def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--responses", type=int, default=50)
+    options.add_argument("--rounds", type=int, default=2)
+    given = options.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        kafka = KafkaCluster(folder / "kafka")
+        try:
+            kafka.start()
+            outcome = await run(await settings_of(kafka), folder, given.responses, given.rounds)
+        finally:
+            kafka.kill()
+    outcome.show()
+    return 1 if outcome.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
