@@ -1,7 +1,8 @@
 """Load a model: by the name `demo`, a folder, a GGUF file, or a Hugging Face name; no code from the checkpoint.
 
 A checkpoint that cannot be served correctly is rejected with one line, because otherwise the worker would answer
-nonsense until someone notices. `model_version` identifies the weights; resumed answers compare it.
+nonsense until someone notices. `model_version` identifies the weights and what computes with them; resumed answers
+compare it.
 """
 
 from __future__ import annotations
@@ -99,13 +100,21 @@ def load_checkpoint(
         tokenizer=tokenizer,
         defaults=_defaults(generation),
         eos=_eos(generation, config, tokenizer),
-        model_version="+".join(filter(None, (files.version, quantization))),
+        model_version="+".join(filter(None, (files.version, _arithmetic(model), quantization))),
         context_length=_context(name, config, context_length, may_be_shorter=may_be_shorter),
         quantization=quantization,
         ignored=_ignored(generation),
         config=config,
         files=files,
     )
+
+
+def _arithmetic(model: Any) -> str:
+    """What computes, for the version; empty for float32 on a CPU. Another numeric type or kind of device gives other
+    logits, so a resumed answer must not change between the two in silence.
+    """
+    named = f"{str(model.dtype).removeprefix('torch.')}-{model.device.type}"
+    return "" if named == "float32-cpu" else named
 
 
 def _own_decoder(name: str, files: CheckpointFiles, device: str, dtype: str) -> tuple[Any, Any, str] | None:
