@@ -17,6 +17,7 @@ from app.answering.job import PRIORITIES
 from app.answering.kept import Refusal, refusal_of, refused_user
 from app.delivery.accepted import Accepted, Former
 from app.delivery.cancels import Cancels
+from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import unexpected_in
 from app.delivery.escalation import ESCALATING
@@ -27,6 +28,7 @@ from app.delivery.partitions import Partitions
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import AttemptCount, lost_attempts
 from app.delivery.resume.recovery import RequestKey
+from app.foreign.source import source_of
 from app.settings import Settings
 from app.wire.error import WireError
 from app.wire.event import NO_PLAN
@@ -54,7 +56,7 @@ class Requests:
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""
-        at = partition.ownership.clock.time_of(record.timestamp)
+        at = asked_at(record, partition.ownership.clock)
         try:
             request = self._read(record)
         except WireError as error:
@@ -147,6 +149,12 @@ class Requests:
         if refusal.event is not None:
             partition.ownership.refused.discard(key)
             self._observer.refused(record, refusal.event)
+
+
+def asked_at(record: Record, clock: BrokerClock) -> int:
+    """When the request was sent, in Unix milliseconds: of one that was a foreign record, that record's time."""
+    at, source = clock.time_of(record.timestamp), source_of(record.headers)
+    return at if source is None else min(at, clock.time_of(source.timestamp))
 
 
 def _accepted(partition: Partition, record: Record, request: Request, at: int) -> InFlight:

@@ -52,10 +52,11 @@ class ToolResults:
         partition.spawn(self._read_when_needed(partition))
 
     async def _read_when_needed(self, partition: Partition) -> None:
-        read = partial(self._read, partition)
+        read, at = partial(self._read, partition), partition.context.topic_partition(TOOL_RESULTS)
+        reader = partial(partition.context.clients.log_reader, wait_ms=_POLL_MS)
         while True:
             await self._tools.calls_of(partition.ownership).some.wait()
-            await follow(partition, TOOL_RESULTS, partial(_next_of, partition), read, wait_ms=_POLL_MS)
+            await follow(at, reader, partial(_next_of, partition), read)
 
     async def _read(self, partition: Partition, results: Follower) -> None:
         """Read while an answer waits."""

@@ -66,7 +66,8 @@ class Usage:
             grace=_GRACE_WINDOWS * self._settings.usage_window_s * 1000,
         )
         count = partial(self._count, partition, windows)
-        await follow(partition, TURNS, lambda: windows.next, count, wait_ms=_POLL_MS)
+        reader = partial(partition.context.clients.log_reader, wait_ms=_POLL_MS)
+        await follow(partition.context.topic_partition(TURNS), reader, lambda: windows.next, count)
 
     async def _count(self, partition: Partition, windows: Windows, turns: Follower) -> None:
         clock = partition.ownership.clock

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from agents.controls import Controls
+from agents.intake import Intake
 from agents.requests import Requests
 from agents.tool_results import ToolResults
 from agents.turns import Turns
@@ -36,6 +37,7 @@ from app.features.guard.judges.judges import Judges
 from app.features.host import Host
 from app.features.order import features_of
 from app.features.quota.usage_feed import UsageFeed
+from app.foreign.formats import decoders_of
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
 from app.policy.watch import PolicyWatch
 from app.prices import PriceList
@@ -72,6 +74,7 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
     """Load the policy and the models; raises `LoadError`."""
     try:
         policy = read_policy(settings.policy)
+        decoders_of(policy)  # a schema that cannot be used is no reason to join the group
         embedder = None if settings.embedder == "none" else load_embedder(settings.embedder, background=True)
         guard = Guard(policy, load_judges=partial(Judges, embedder=embedder))
     except (EmbedderError, PolicyError) as error:
@@ -156,7 +159,8 @@ class Worker:
             CONTROLS: self._controls,
             TURNS: self._turns,
         }
-        self._followers = (Usage(settings, self._prices), ToolResults(settings, self.features.tools))
+        self._intake = Intake(settings, clients or Clients(settings), loaded.policy)
+        self._followers = (Usage(settings, self._prices), ToolResults(settings, self.features.tools), self._intake)
         self._sweeper = Sweeper(settings, rules, self.partitions, self._turns, observer)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -209,8 +213,8 @@ class Worker:
             watch = PolicyWatch(
                 self._settings.policy,
                 self._loaded.policy,
-                (self._prices, *self.features.all),
-                self.features.all if self._models is None else (self._models, *self.features.all),
+                (self._prices, self._intake, *self.features.all),
+                (*([] if self._models is None else [self._models]), self._intake, *self.features.all),
                 [one.update for one in self.features.all],
             )
             self._tasks.add(asyncio.create_task(watch.run(), name="policy"))

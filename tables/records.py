@@ -10,6 +10,7 @@
 | audit | `AUDIT_HEAD` | `AuditHead` |
 | audit | `AUDIT_KEY` | `AuditKey` |
 | guard | `GUARD_SECRET` | `GuardSecret` |
+| intake | `["topic","partition"]` | `Taken` |
 
 Keys and values are JSON in UTF-8, so any Kafka tool can read a changelog. A value holds the time of its last activity
 and not its expiry, so the TTL can be changed on a populated store. Times are Unix milliseconds.
@@ -34,6 +35,7 @@ class Table(enum.Enum):
     CALLS = "calls"
     AUDIT = "audit"
     GUARD = "guard"
+    INTAKE = "intake"
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -126,6 +128,12 @@ class GuardSecret(msgspec.Struct, frozen=True):
     """The key of the partition's placeholders (models/private/mask.py)."""
 
     secret: bytes
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """The offset up to which the records of a foreign partition have become requests."""
+
+    next: int
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ _PREFIX = MappingProxyType(
         Table.CALLS: b"t",
         Table.AUDIT: b"a",
         Table.GUARD: b"g",
+        Table.INTAKE: b"i",
     }
 )
 _META = b"m"

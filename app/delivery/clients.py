@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -97,6 +98,30 @@ class Clients:
             max_partition_fetch_bytes=4 * MAX_RECORD_BYTES,
             retry_backoff_ms=retry_ms,
         )
+
+    def foreign_reader(self, wait_ms: int) -> AIOKafkaConsumer:
+        """As `log_reader`, for a topic that is not Parley's."""
+        return AIOKafkaConsumer(
+            **self.settings.cluster.options(),
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            fetch_max_wait_ms=wait_ms,
+            consumer_timeout_ms=max(_FETCHER_MS, wait_ms),
+            max_partition_fetch_bytes=4 * MAX_RECORD_BYTES,
+            retry_backoff_ms=100,
+        )
+
+    async def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        """How many partitions these topics have; 0 for one that does not exist."""
+        admin = AIOKafkaAdminClient(**self.settings.cluster.options())
+        await admin.start()
+        try:
+            # All topics: asking for a missing one would create it on many brokers.
+            there = {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
+        finally:
+            await admin.close()
+        return {topic: there.get(topic, 0) for topic in topics}
 
     def end_reader(self) -> AIOKafkaConsumer:
         """A consumer that finds the ends of partitions, including records of open transactions."""

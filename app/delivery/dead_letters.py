@@ -44,15 +44,18 @@ def dead_letter_of(
     record: Record, error: WireError, settings: Settings, *, most_bytes: int = MAX_DEAD_LETTER_BYTES
 ) -> Outgoing:
     """The record as received with the cause of its rejection, cut to `most_bytes`."""
-    cause = cause_of(error, settings.topic(record.topic), record.partition, record.offset)
+    topic = record.topic if record.is_foreign else settings.topic(record.topic)
+    cause = cause_of(error, topic, record.partition, record.offset)
     letter = dead_letter(cause, record.key, record.value, record.headers, most_bytes=most_bytes)
     return Outgoing(settings.topic("dead-letters"), letter.key, letter.value, tuple(letter.headers))
 
 
-def refused(record: Record, error: WireError, settings: Settings) -> Outgoing:
+def refused(
+    record: Record, error: WireError, settings: Settings, *, most_bytes: int = MAX_DEAD_LETTER_BYTES
+) -> Outgoing:
     """The dead letter of a record that is refused. The operator is told."""
     report_refusal(record, error.code, error.message)
-    return dead_letter_of(record, error, settings)
+    return dead_letter_of(record, error, settings, most_bytes=most_bytes)
 
 
 def rejected(record: Record, error: WireError, settings: Settings) -> Commit:

@@ -11,7 +11,6 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from app.delivery.clients import stop_client
 from app.delivery.escalation import ESCALATING
-from app.delivery.partition import Partition
 from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
@@ -40,33 +39,29 @@ class Follower:
 
 
 async def follow(
-    partition: Partition,
-    topic: str,
+    at: TopicPartition,
+    open_reader: Callable[[], AIOKafkaConsumer],
     start: Callable[[], int],
     read: Callable[[Follower], Awaitable[Any]],
-    *,
-    wait_ms: int,
 ) -> None:
-    """Let `read` read the topic from the offset `start()` on, until it returns.
+    """Let `read` read the partition of a topic from the offset `start()` on, until it returns.
 
     What fails here delays only those who read this topic, so `read` begins again after any error but those that
-    escalate. `wait_ms` is for how long the broker may hold a fetch.
+    escalate.
     """
     while True:
         try:
-            return await _read(partition, topic, start(), read, wait_ms)
+            return await _read(at, open_reader(), start(), read)
         except ESCALATING:
             raise
         except Exception as error:  # noqa: BLE001 - see above
-            log.warning("%s of partition %s: %s; reading again", topic, partition.number, type_and_line(error))
+            log.warning("partition %s of %s: %s; reading again", at.partition, at.topic, type_and_line(error))
             await asyncio.sleep(_RETRY_S)
 
 
 async def _read(
-    partition: Partition, topic: str, start: int, read: Callable[[Follower], Awaitable[Any]], wait_ms: int
+    at: TopicPartition, reader: AIOKafkaConsumer, start: int, read: Callable[[Follower], Awaitable[Any]]
 ) -> None:
-    at = partition.context.topic_partition(topic)
-    reader = partition.context.clients.log_reader(wait_ms=wait_ms)
     try:
         await reader.start()
         reader.assign([at])

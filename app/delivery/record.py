@@ -44,7 +44,8 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`topic` is the name without the prefix of the settings; `timestamp` is Unix milliseconds.
+    """`topic` is the name without the prefix of the settings, or, if it `is_foreign`, that of a topic of others;
+    `timestamp` is Unix milliseconds.
 
     `unreadable` says why the record cannot be decoded (app/kafka/reading.py); its value then has the raw bytes.
     """
@@ -57,11 +58,12 @@ class Record:
     value: bytes | None
     headers: HeaderList = ()
     unreadable: str = ""
+    is_foreign: bool = False
     cost: int = field(init=False, compare=False, repr=False)
     """Upper bound of the memory that the record takes while it is held, in bytes; counted once."""
 
     @classmethod
-    def of(cls, topic: str, consumed: ConsumerRecord) -> Record:
+    def of(cls, topic: str, consumed: ConsumerRecord, *, is_foreign: bool = False) -> Record:
         """What a consumer of this topic has read."""
         return cls(
             topic=topic,
@@ -72,6 +74,7 @@ class Record:
             value=consumed.value,
             headers=tuple(consumed.headers),
             unreadable=cause_of(consumed),
+            is_foreign=is_foreign,
         )
 
     def __post_init__(self) -> None:
@@ -97,13 +100,17 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record to write to `topic` (full name), in the current partition unless it names another."""
+    """A record to write to `topic` (full name), in the current partition unless it names another. `by_key`: in the one
+    that Kafka's partitioner chooses, which is for topics of others. `timestamp` is Unix milliseconds; None means now.
+    """
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: HeaderList = ()
     partition: int | None = None
+    by_key: bool = False
+    timestamp: int | None = None
 
 
 def outgoing(

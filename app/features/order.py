@@ -12,6 +12,7 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     cache        Each reader's own guard reads what is repeated. All candidates together are one answer.
     best_of      It calls the engine once for each candidate.
     shadow       It only asks once the request is committed.
+    egress       What the others leave of the turn is what readers of foreign topics get.
 
 To remove a feature, delete its module, its line here and its field in `Policy` (app/policy/file.py).
 """
@@ -28,6 +29,7 @@ from app.answering.stage import Feature
 from app.features.best_of import BestOf
 from app.features.cache.metrics import cache_families
 from app.features.cache.stage import Cache
+from app.features.egress import Egress
 from app.features.guard.guard import Guard
 from app.features.guard.masking import Masking
 from app.features.guard.metrics import guard_families
@@ -76,6 +78,7 @@ def features_of(host: Host, guard: Guard | None = None) -> Features:
         cache,
         BestOf(host.embedder),
         Shadows(host.settings, host.models, host.prices, host.policy),
+        Egress(host.policy),
     )
     return Features(stages, quota, tools, routing, masking, recall, cache)
 

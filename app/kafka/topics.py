@@ -20,6 +20,7 @@ from aiokafka.errors import KafkaError, for_code
 
 from app.kafka.clients import KafkaAwayError, unreachable
 from app.kafka.topic_config import Bound, Rule, enforce
+from app.policy.file import Policy, PolicyError, read_policy
 from app.settings import Settings
 from app.settings.kafka import SEGMENT_S
 from app.wire.limits import MAX_RECORD_BYTES
@@ -69,6 +70,8 @@ class TopicSpec:
     retention_s: int
     timestamps: TimestampType = TimestampType.CREATE_TIME
     by_worker: bool = False  # added in a later version: a worker creates it if it is missing
+    is_foreign: bool = False  # others write or read it, and may have chosen its partitions
+    is_written: bool = True  # Parley writes to it
 
     @property
     def config(self) -> dict[str, str]:
@@ -86,7 +89,7 @@ class TopicSpec:
     @property
     def rules(self) -> tuple[Rule, ...]:
         """The configuration that an existing topic must have."""
-        rules = [Rule("max.message.bytes", str(MAX_RECORD_BYTES), Bound.AT_LEAST)]
+        rules = [Rule("max.message.bytes", str(MAX_RECORD_BYTES), Bound.AT_LEAST)] if self.is_written else []
         if self.timestamps is TimestampType.LOG_APPEND_TIME:
             rules.append(Rule("message.timestamp.type", self.timestamps.value))
         return tuple(rules)
@@ -100,7 +103,7 @@ class TopicState:
 
     @property
     def fits(self) -> bool:
-        return self.partitions == self.spec.partitions
+        return self.partitions == self.spec.partitions or (self.spec.is_foreign and self.partitions is not None)
 
 
 def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
@@ -132,9 +135,44 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
     )
 
 
-async def create_topics(settings: Settings) -> list[str]:
-    """Create the missing topics, wait until they are usable, and return their names."""
-    specs = topic_specs(settings)
+def foreign_specs(settings: Settings, policy: Policy) -> tuple[TopicSpec, ...]:
+    """The topics of others, by their own names."""
+
+    def spec(name: str, retention_s: int, *, is_written: bool) -> TopicSpec:
+        return TopicSpec(
+            name=name,
+            partitions=settings.partitions,
+            replication=settings.replication,
+            retention_s=retention_s,
+            by_worker=True,
+            is_foreign=True,
+            is_written=is_written,
+        )
+
+    read = [spec(rules.topic, settings.requests_retention_s, is_written=False) for rules in policy.intake]
+    written = dict.fromkeys(rules.topic for rules in policy.egress)
+    return (*read, *(spec(topic, settings.turns_retention_s, is_written=True) for topic in written))
+
+
+def _all_specs(settings: Settings, policy: Policy | None = None) -> tuple[TopicSpec, ...]:
+    """Raises `TopicsError` if the policy file, which names some of them, cannot be read."""
+    try:
+        policy = read_policy(settings.policy) if policy is None else policy
+    except PolicyError as error:
+        raise TopicsError(str(error)) from None
+    own = topic_specs(settings)
+    taken = {spec.name for spec in own}
+    for spec in (foreign := foreign_specs(settings, policy)):
+        if spec.name in taken:
+            raise TopicsError(f"the policy names {spec.name!r} as a topic of others, and it is one of Parley's own")
+    return (*own, *foreign)
+
+
+async def create_topics(settings: Settings, policy: Policy | None = None) -> list[str]:
+    """Create the missing topics, those of the policy included, wait until they are usable, and return their names.
+    Without `policy`, that of the settings.
+    """
+    specs = _all_specs(settings, policy)
     async with _admin(settings) as admin:
         missing = [topic.spec for topic in await _find(admin, specs) if topic.partitions is None]
         response = await admin.create_topics([
@@ -172,15 +210,16 @@ def _check(topics: Iterable[TopicState]) -> None:
             )
 
 
-async def configure_topics(settings: Settings) -> None:
+async def configure_topics(settings: Settings, policy: Policy | None = None) -> None:
     """Correct the configuration that the guarantees depend on; raises `TopicConfigError`."""
+    specs = [spec for spec in _all_specs(settings, policy) if spec.rules]
     async with _admin(settings) as admin:
-        await enforce(admin, {spec.name: spec.rules for spec in topic_specs(settings)})
+        await enforce(admin, {spec.name: spec.rules for spec in specs})
 
 
 async def find_topics(settings: Settings) -> list[TopicState]:
     async with _admin(settings) as admin:
-        return await _find(admin, topic_specs(settings))
+        return await _find(admin, _all_specs(settings))
 
 
 async def _find(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> list[TopicState]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from app.policy.foreign import EgressRules, IntakeRules, foreign_mistakes
 from app.policy.guard_rules import GuardRules
 from app.policy.mistakes import fitting, table_mistakes
 from app.wire.limits import MAX_RECALL
@@ -19,6 +20,8 @@ DEFAULT_MODEL = "default"
 AUTO_MODEL = "auto"
 """A request that names this model is routed like one that names none: OpenAI's clients have to name a model."""
 MAX_POLICY_BYTES = 1 << 20
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class PolicyError(Exception):
@@ -269,6 +272,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prices: dict[str, PriceRule] = {}
     tenants: dict[str, TenantRule] = {}
     guard: GuardRules = GuardRules()
+    intake: tuple[IntakeRules, ...] = ()
+    egress: tuple[EgressRules, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -329,10 +334,11 @@ def _mistakes(raw: dict[str, Any]) -> Iterator[str]:
             yield f"{path}: another route has this name"
         for unknown in sorted({*route.models} - names):
             yield f"{path}: there is no model {unknown!r}; {there_are}"
+    yield from foreign_mistakes(policy.intake, policy.egress)
 
 
 def _readable(raw: dict[str, Any]) -> Policy:
-    """What of the models, the routes and the chain can be read; the position of the others is kept."""
+    """What of the tables can be read that name each other; the position of routes is kept."""
     models, routes = raw.get("models", {}), raw.get("routes", [])
     return Policy(
         models={
@@ -344,4 +350,11 @@ def _readable(raw: dict[str, Any]) -> Policy:
             for at, one in enumerate(routes if isinstance(routes, list) else ())
         ),
         fallback=fitting(raw.get("fallback", {}), Fallback) or Fallback(),
+        intake=_fitting_all(raw.get("intake", []), IntakeRules),
+        egress=_fitting_all(raw.get("egress", []), EgressRules),
     )
+
+
+def _fitting_all(tables: object, kind: type[T]) -> tuple[T, ...]:
+    read = [fitting(one, kind) for one in (tables if isinstance(tables, list) else ())]
+    return tuple(one for one in read if one is not None)

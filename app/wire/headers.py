@@ -16,6 +16,8 @@ is not forwarded again.
 """
 WITHDRAWN = "response-deleted"
 """On a cancel: gateways serve that response no more."""
+INTAKE_FROM = "intake-from"
+"""On a request made of a foreign record: its place and time (app/foreign/source.py)."""
 MAX_TRACE_BYTES = 512
 TRACE_HEADERS = ("traceparent", "tracestate")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")

@@ -59,12 +59,12 @@ def decode(value: bytes, record_type: Any) -> Any:
     message = _MESSAGE_OF[record_type]()
     try:
         message.ParseFromString(value)
-        plain = _plain(message)
-        if record_type is TokenEvent and plain.get("type") == "token":
-            plain.setdefault("tokens", [])  # an empty list has no bytes
-        for holder, name in _json_texts(plain):
+        fields = plain(message)
+        if record_type is TokenEvent and fields.get("type") == "token":
+            fields.setdefault("tokens", [])  # an empty list has no bytes
+        for holder, name in _json_texts(fields):
             holder[name] = json_codec.decode(holder[name].encode(), dict[str, Any])
-        return msgspec.convert(plain, record_type)
+        return msgspec.convert(fields, record_type)
     except DecodeError as error:
         raise MalformedError(f"not Protobuf: {error}") from None
     except msgspec.ValidationError as error:
@@ -81,7 +81,8 @@ def _json_texts(plain: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
     return [(holder, name) for holder, name in holders if holder.get(name) is not None]
 
 
-def _plain(message: Message) -> dict[str, Any]:
+def plain(message: Message) -> dict[str, Any]:
+    """The fields that are set, by their names."""
     return {field.name: _plain_value(value) for field, value in message.ListFields()}
 
 
@@ -89,8 +90,8 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, struct_pb2.Struct):
         return _object(value, 2)
     if isinstance(value, Message):
-        return _plain(value)
-    if isinstance(value, (str, bool, int, float)):
+        return plain(value)
+    if isinstance(value, (str, bool, int, float, bytes)):
         return value
     return dict(value) if isinstance(value, Mapping) else [_plain_value(item) for item in value]
 

@@ -160,13 +160,14 @@ async def arena(
     rows: Callable[[], Awaitable[list[Key]]] | None = None,
     policies: Policies | None = None,
     always: str = "",
+    load_of: type[Load] = Load,
 ) -> AsyncIterator[Arena]:
     """An arena in which answers are under way; at its end the load stops and every request gets its time to end.
 
     `rows` returns the wrong rows in Milvus, while workers run that can still correct them.
     """
     async with Watch(settings) as watch:
-        load = Load(settings, per_s=per_s, users=users, skew_s=skew_s, ask=ask)
+        load = load_of(settings, per_s=per_s, users=users, skew_s=skew_s, ask=ask)
         place = Arena(cluster, settings, folder, load, watch, skew_s, policies, always)
         for number in range(workers):
             place.start(f"w{number}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -78,6 +79,8 @@ class Load:
         skew_s: float = 0.0,
         ask: Ask = paced_question,
     ) -> None:
+        self.most = sys.maxsize
+        """While it has sent so many, it waits."""
         self._skew_ms = int(skew_s * 1000)
         self.asked: set[tuple[str, str]] = set()
         self._settings = settings
@@ -109,18 +112,23 @@ class Load:
 
     async def _send(self) -> None:
         while True:
+            if self.sent >= self.most:
+                await asyncio.sleep(0.05)
+                continue
             user = f"user-{self.sent % self._users}"
             request = {"request_id": f"r{self.sent}", "user_id": user, **self._ask(self.sent, user)}
             # Of ten requests one comes from a producer that is ahead, and one from one that is behind.
             skew_ms = self._skew_ms * {3: 1, 8: -1}.get(self.sent % 10, 0)
             with suppress(KafkaError):  # not taken by the producer, so not sent
-                self._deliveries.append(
-                    await self._producer.send(
-                        self._settings.topic("requests"),
-                        json.dumps(request).encode(),
-                        key=user.encode(),
-                        timestamp_ms=time.time_ns() // 1_000_000 + skew_ms,
-                    )
-                )
+                now_ms = time.time_ns() // 1_000_000
+                self._deliveries.append(await self._sent(user, request, now_ms + skew_ms))
                 self.asked.add((user, f"r{self.sent}"))
             await asyncio.sleep(1 / self._per_s)
+
+    async def _sent(self, user: str, request: Mapping[str, object], at_ms: int) -> asyncio.Future[object]:
+        """What tells that the request was delivered, at this time of its producer's clock."""
+        value, topic = json.dumps(request).encode(), self._settings.topic("requests")
+        delivery: asyncio.Future[object] = await self._producer.send(
+            topic, value, key=user.encode(), timestamp_ms=at_ms
+        )
+        return delivery

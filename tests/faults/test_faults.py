@@ -12,7 +12,7 @@ import pytest
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from tests.conftest import NewSettings
-from tests.faults import engine_plugs, plugs
+from tests.faults import engine_plugs, foreign, plugs
 from tests.faults.arena import arena
 from tests.faults.faults import BrokerKilled, Fault, KillInside, KillWorker, RebalanceStorm, Zombie
 from tests.faults.load import decided_question, long_question, paced_question, shop_question, tool_question
@@ -83,6 +83,15 @@ async def test_calls_over_kafka_are_made_once_and_their_results_count_once_howev
     await inflict(
         kafka, settings, tmp_path, KillWorker(), KillInside("kill_after_commit", 10), ask=tool_question, per_s=3.0
     )
+
+
+@pytest.mark.timeout(600)
+async def test_each_foreign_record_is_answered_once_on_its_topic_however_workers_end(
+    kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
+) -> None:
+    settings = (await settings_of(new_settings)).model_copy(update={"paced_tokens_per_s": 50.0})
+    line, wrong = await foreign.run(kafka, settings, tmp_path, records=60, kills=2, per_s=5.0, workers=2)
+    assert not wrong, f"{line}: {wrong}"
 
 
 @pytest.mark.timeout(600)

@@ -116,6 +116,8 @@ class Broker:
         self.world = world
         self.logs: dict[TopicPartition, Log] = {}
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.foreign: dict[str, int] = {}
+        """How many partitions the topics of others have."""
         self.writers: dict[str, Writer] = {}
         self.up = True
         self.elections = 0

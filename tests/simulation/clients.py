@@ -22,6 +22,7 @@ from app.delivery.clients import Clients
 from app.delivery.record import SOURCES
 from app.kafka.reading import UnreadableRecord
 from app.settings import Settings
+from app.wire.ids import partition_for
 from app.wire.limits import MAX_RECORD_BYTES
 from tests.simulation.broker import Broker, Entry, Log, Transaction
 from tests.simulation.world import SteppedLoop
@@ -194,16 +195,20 @@ class SimProducer:
         value: bytes | None,
         *,
         key: bytes | None,
-        partition: int,
+        partition: int | None,
         headers: Any,
+        timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         if self._closed:
             raise ProducerClosed
+        if partition is None:
+            partition = partition_for((key or b"").decode(), self._link.broker.foreign[topic])
         size = sum(len(name) + len(one or b"") for name, one in headers or ())
         if len(value or b"") + len(key or b"") + size > MAX_RECORD_BYTES:
             raise MessageSizeTooLargeError
         at = TopicPartition(topic, partition)
-        return self._pipe.send(at, lambda: self._append(at, key, value, headers))
+        timestamp = None if timestamp_ms is None else timestamp_ms / 1000
+        return self._pipe.send(at, lambda: self._append(at, key, value, headers, timestamp))
 
     async def stop(self) -> None:
         if self._closed:
@@ -211,10 +216,12 @@ class SimProducer:
         await self._pipe.flush()
         self._closed = True
 
-    def _append(self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Any) -> int:
+    def _append(
+        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Any, timestamp: float | None
+    ) -> int:
         if self._elections != self._link.broker.elections:
             raise OutOfOrderSequenceNumber
-        return self._link.broker.append(at, key, value, tuple(headers or ()))
+        return self._link.broker.append(at, key, value, tuple(headers or ()), timestamp=timestamp)
 
 
 class SimTransactionalProducer(SimProducer):
@@ -265,8 +272,10 @@ class SimTransactionalProducer(SimProducer):
         if self._failed is not None:
             raise AssertionError("the producer is in a fatal state")
 
-    def _append(self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Any) -> int:
-        return self._link.broker.append(at, key, value, tuple(headers or ()), self._transaction())
+    def _append(
+        self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Any, timestamp: float | None
+    ) -> int:
+        return self._link.broker.append(at, key, value, tuple(headers or ()), self._transaction(), timestamp)
 
     def _transaction(self) -> Transaction:
         return self._link.broker.transaction_of(self._name, self._epoch)
@@ -364,6 +373,13 @@ class SimClients(Clients):
 
     def log_reader(self, wait_ms: int = 10) -> Any:
         return SimReader(self.link)
+
+    def foreign_reader(self, wait_ms: int) -> Any:
+        return SimReader(self.link)
+
+    async def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        foreign = self.link.broker.foreign
+        return await call(self.link, lambda: {topic: foreign.get(topic, 0) for topic in topics})
 
     def end_reader(self) -> Any:
         return SimReader(self.link, committed=False)

@@ -181,6 +181,25 @@ def tool_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS, reasoning: fl
     return simulation
 
 
+def foreign_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """A storm among requests of which most come by topics of others, and whose answers are told there."""
+    chance = random.Random(f"foreign {seed}")
+    conditions = Conditions(skew=chance.random() < 0.5, foreign=True, routed=chance.random() < 0.3)
+    load = Load(
+        requests=6 + seed % 10,
+        tokens=chance.choice((2, 8)),
+        cancels=0.1,
+        repeats=0.1,
+        garbage=0.2,
+        erases=chance.choice((0.0, 0.2)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        foreign=0.7,
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    _inflict_some(simulation, faults)
+    return simulation
+
+
 def routed_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS, reasoning: float = 0.0) -> Simulation:
     """A storm in which every worker would decide otherwise about an answer."""
     chance = random.Random(f"routes {seed}")

@@ -36,6 +36,7 @@ from tests.faults.moderation_verdict import wrong_moderation
 from tests.faults.tool_verdict import read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records
 from tests.simulation.broker import Entry
+from tests.simulation.foreign import wrong_foreign
 from tests.simulation.hostile_verdict import Innocent, readable, wrong_outcomes
 from tests.simulation.process import Process
 from tests.simulation.usage import wrong_usage
@@ -153,6 +154,8 @@ class Findings:
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows()
+        if self._sim.foreign:
+            wrong += wrong_foreign(self._sim.broker, self._read("requests"), self._letters(), self._turns())
         if self._sim.moderated:
             wrong += map(str, wrong_moderation(self._innocent.tokens(self._events), self._turn_entries()).items())
         stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.moderated else {"cancelled"}
@@ -191,7 +194,7 @@ class Findings:
 
     def _wrong_letters(self) -> list[str]:
         """Records without the one dead letter that they had to have, and letters that nothing had led to."""
-        sources = self._letters()
+        sources = {place: count for place, count in self._letters().items() if place[0] not in self._sim.broker.foreign}
         wanted = {
             (entry.topic, entry.partition, entry.offset) for entry in self._read("requests") if self._is_bad(entry)
         }

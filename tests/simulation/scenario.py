@@ -27,6 +27,7 @@ from models.generation import Job
 from models.paced import VERSION
 from tests.faults.load import TOOLS
 from tests.faults.verdict import Key
+from tests.simulation import foreign
 from tests.simulation.broker import Broker, Entry
 from tests.simulation.findings import Findings, Outcome
 from tests.simulation.group import Group
@@ -80,6 +81,8 @@ class Load:
     """Share of requests to which models reason before they answer."""
     deadly: float = 0.0
     """Share of requests that end each process whose engine begins them."""
+    foreign: float = 0.0
+    """Share of requests that come by topics of others (foreign.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,8 @@ class Conditions:
     """Some workers do not serve the model `small`, and have no route to it."""
     pii: Literal["off", "mask"] = "off"
     """With `mask`, an analyzer that never finds the same twice decides what models see."""
+    foreign: bool = False
+    """Records of others' topics become requests, and answers are told there."""
     moderated: bool = False
     """Judges that never flag the same twice read prompts, and block answers with some words."""
 
@@ -162,6 +167,7 @@ class Simulation:
         self.world = World(seed)
         self.random = self.world.random
         self.broker = Broker(self.world)
+        self.broker.foreign = dict(foreign.PARTITIONS) if conditions.foreign else {}
         self.group = Group(self.broker, partitions, SESSION_S)
         self.disk = Disk()
         self.processes: list[Process] = []
@@ -237,11 +243,17 @@ class Simulation:
         return self._conditions.pii != "off"
 
     @property
+    def foreign(self) -> bool:
+        return self._conditions.foreign
+
+    @property
     def moderated(self) -> bool:
         return self._conditions.moderated
 
     def _policy(self) -> Policy:
         policy = _some_policy(self.random) if self._conditions.routed else NO_POLICY
+        if self.foreign:
+            policy = msgspec.structs.replace(policy, intake=foreign.INTAKE, egress=foreign.EGRESS)
         if not (self.masked or self.moderated):
             return policy
         rules = GuardRules(pii=self._conditions.pii, on_failure=self.random.choice(("closed", "open")))
@@ -323,6 +335,8 @@ class Simulation:
             self.start("last")
 
     def _settled(self) -> bool:
+        if self.foreign and not foreign.is_taken(self.broker):
+            return False
         topics = ("requests",) if self.milvus is None else ("requests", "turns", "controls")
         for at in (TopicPartition(topic, number) for topic in topics for number in range(self.partitions)):
             committed = self.broker.committed.get(at)
@@ -343,6 +357,8 @@ class Simulation:
                 paused += 2.5 * self._conditions.ttl_s
             at = paused + load.over_s * number / load.requests + self.random.random()
             self._sent_until = max(self._sent_until, at + _LATEST_S)
+            if self._load_foreign(at, user, request, load):
+                continue
             skew = self.random.choice((-3600.0, 3600.0)) if self.random.random() < load.skewed else 0.0
             misplaced = self.partitions > 1 and self.random.random() < load.misplaced
             send = partial(self._send, "requests", user, skew=skew, misplaced=misplaced)
@@ -363,9 +379,7 @@ class Simulation:
                 )
             elif self.random.random() < load.deadlines:
                 request["deadline_ms"] = self.random.choice((0, 100, 1000, 5000))
-            if load.erases and self.random.random() < load.erases:
-                erase = partial(self._send, "controls", user, {"type": "erase", "user_id": user})
-                self.world.after(at + self.random.choice((-0.5, 0.0, 0.3, 3.0)), erase)
+            self._erase_beside(at, user, load)
             self.world.after(at, partial(send, request))
             if self.random.random() < load.repeats:
                 self.world.after(at + self.random.choice((0.0, 0.3, 5.0)), partial(send, request))
@@ -375,6 +389,22 @@ class Simulation:
                 good = {**bad, "prompt": "a good one of a known id"}
                 for late, one in ((0.0, bad), (self.random.choice((0.0, 1.0)), {**bad, "prompt": 7}), (0.0, good)):
                     self.world.after(at + late, partial(self._send, "requests", user, one))
+
+    def _load_foreign(self, at: float, user: str, request: dict[str, object], load: Load) -> bool:
+        """Whether this request comes by a topic of others."""
+        if not load.foreign or self.random.random() >= load.foreign:
+            return False
+        for late in (0.0, *([self.random.choice((0.0, 0.3, 5.0))] if self.random.random() < load.repeats else [])):
+            self.world.after(at + late, partial(foreign.send, self.broker, self.random, request))
+        if self.random.random() < load.garbage:
+            self.world.after(at, partial(foreign.send_garbage, self.broker, self.random))
+        self._erase_beside(at, user, load)
+        return True
+
+    def _erase_beside(self, at: float, user: str, load: Load) -> None:
+        if load.erases and self.random.random() < load.erases:
+            erase = partial(self._send, "controls", user, {"type": "erase", "user_id": user})
+            self.world.after(at + self.random.choice((-0.5, 0.0, 0.3, 3.0)), erase)
 
     def _recall_of(self, load: Load) -> dict[str, object]:
         if not load.recall or self.random.random() >= load.recall:

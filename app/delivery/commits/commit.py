@@ -308,8 +308,9 @@ class GroupCommitter:
             record.topic,
             record.value,
             key=record.key,
-            partition=self._partition if record.partition is None else record.partition,
+            partition=None if record.by_key else self._partition if record.partition is None else record.partition,
             headers=list(record.headers),
+            timestamp_ms=record.timestamp,
         )
 
     async def _commit_offsets(self, finished: Mapping[str, Sequence[int]]) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiokafka import TopicPartition
@@ -48,11 +47,6 @@ class Reader:
         return {at: [self._position - 1]}
 
 
-def partition() -> Any:
-    clients = SimpleNamespace(log_reader=lambda wait_ms: Reader())
-    return SimpleNamespace(number=3, context=SimpleNamespace(clients=clients, topic_partition=lambda _: AT))
-
-
 class Reading:
     """Reads to the end, and raises the next of `errors` after the first record."""
 
@@ -70,7 +64,7 @@ class Reading:
             self.next = position
 
     async def follow(self) -> None:
-        await follow(partition(), "turns", lambda: self.next, self.read, wait_ms=10)
+        await follow(AT, cast(Any, Reader), lambda: self.next, self.read)
 
 
 async def test_reads_from_the_start_or_the_first_record_that_is_left() -> None:
@@ -89,7 +83,7 @@ async def test_after_an_error_it_begins_again_at_what_is_done(
     await reading.follow()
     assert reading.offsets == [6, 6, 6, 7]
     assert Reader.open == 0
-    assert "turns of partition 3: ValueError in " in caplog.text
+    assert "partition 3 of turns: ValueError in " in caplog.text
     assert "secret" not in caplog.text
 
 

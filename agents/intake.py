@@ -1,0 +1,275 @@
+"""The agent on topics of others: each of their records becomes one request, or one dead letter.
+
+No member of the group: the group reads Parley's own topics alone, so its subscription is the same with and without an
+intake, and workers of which only some have one can run side by side. Each partition of a foreign topic is read by the
+owner of one of Parley's partitions (`reader_of`), beside the group, as `usage` reads `turns`.
+
+Each record becomes one request, whichever process dies:
+
+1. The requests made of some records, their dead letters, and the offset behind them (`Taken`, a row of the table
+   `intake`) are one commit: one transaction of the producer of the partition whose owner reads. A request lies on the
+   partition of its user, whoever owns that.
+2. Only that owner writes the row. The next owner starts the producer first, which fences the former owner and ends its
+   open transaction, and then restores the rows. It sees the last commit, and no later one can follow.
+3. It therefore reads on at exactly that offset. Who dies between reading and committing leaves nothing behind, and the
+   records are read again.
+4. Between two commits of one foreign partition nothing is built on a stale row: one task reads it, and awaits each
+   commit before the next. A change of the policy lets that task end behind a commit; only then another begins.
+
+A request keeps the time of its record, so what was sent before an erasure of its user is erased with it, however late
+it is read. `requests` deletes by time: a record that is older than half its retention gets that time, and its own one
+stands in the header `intake-from`, which counts (`asked_at` in agents/requests.py). Of a record that is older than
+erasures are remembered nobody knows whether its user was erased since: it gives no request.
+
+Reading waits while requests of the partition pile up: what is not read is safe in the foreign topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from app.delivery.clients import RETRIABLE_ERRORS, Clients
+from app.delivery.commits.commit import Commit, RecordRefusedError
+from app.delivery.dead_letters import dead_letter_of, refused, unexpected_in
+from app.delivery.escalation import ESCALATING
+from app.delivery.follower import Follower, follow
+from app.delivery.partition import Partition
+from app.delivery.record import REQUESTS, Outgoing, Record
+from app.foreign.formats import Decode, decoders_of, fields_of
+from app.foreign.mapping import request_of
+from app.foreign.source import Source
+from app.foreign.topics import create_foreign_topics
+from app.policy.file import Policy
+from app.policy.foreign import IntakeRules
+from app.settings import Settings
+from app.wire.error import ErrorCode, WireError
+from app.wire.headers import trace_headers_of
+from app.wire.ids import partition_for
+from tables import records
+from tables.records import Change, Table, Taken
+
+log = logging.getLogger(__name__)
+
+_POLL_MS = 500
+_WAIT_S = 0.25
+_LAYOUT_S = 30.0
+"""How long new partitions of a foreign topic may stay unread."""
+_MOST_RECORDS = 200
+_MOST_BYTES = 2 << 20
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A foreign partition that is being read; `stop` lets the task end behind a commit."""
+
+    rules: IntakeRules
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+
+class Intake:
+    def __init__(self, settings: Settings, clients: Clients, policy: Policy) -> None:
+        self._settings = settings
+        self._clients = clients
+        self._rules = policy.intake
+        self._decoders = decoders_of(policy)
+        self._changed = asyncio.Event()
+        self._counts: dict[str, int] = {}
+        self._counted_at = -_LAYOUT_S
+        self._counting = asyncio.Lock()
+
+    async def prepare(self, policy: Policy) -> None:
+        """Read the schemas that the policy names, and create the topics that are missing; raises `PolicyError`."""
+        decoders_of(policy)
+        await create_foreign_topics(self._settings, policy)
+
+    def use(self, policy: Policy) -> None:
+        self._rules, self._decoders = policy.intake, decoders_of(policy)
+        self._counted_at = -_LAYOUT_S
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def begin(self, partition: Partition) -> None:
+        """Read what falls to this partition until the ownership ends."""
+        partition.spawn(self._run(partition))
+
+    async def _run(self, partition: Partition) -> None:
+        reading: dict[TopicPartition, _Reading] = {}
+        try:
+            while True:
+                changed, wanted = self._changed, {rules.topic: rules for rules in self._rules}
+                mine = await self._of(partition, wanted)
+                for at in [at for at, one in reading.items() if at not in mine or one.rules != wanted[at.topic]]:
+                    reading[at].stop.set()
+                    await reading.pop(at).task
+                for at in mine - reading.keys():
+                    reading[at] = self._start(partition, at, wanted[at.topic])
+                await _first_of(changed, [one.task for one in reading.values()])
+        finally:
+            for one in reading.values():
+                one.task.cancel()
+            await asyncio.gather(*(one.task for one in reading.values()), return_exceptions=True)
+
+    async def _of(self, partition: Partition, wanted: dict[str, IntakeRules]) -> set[TopicPartition]:
+        """The foreign partitions that the owner of this one reads."""
+        if not wanted:
+            return set()
+        async with self._counting:
+            if time.monotonic() - self._counted_at >= _LAYOUT_S or not wanted.keys() <= self._counts.keys():
+                try:
+                    self._counts = await self._clients.partition_counts([*wanted])
+                    self._counted_at = time.monotonic()
+                except RETRIABLE_ERRORS as error:
+                    log.warning("intake: the partitions of %s are not known: %r", ", ".join(wanted), error)
+        places = [TopicPartition(topic, number) for topic in wanted for number in range(self._counts.get(topic, 0))]
+        return {at for at in places if reader_of(at, self._settings.partitions) == partition.number}
+
+    def _start(self, partition: Partition, at: TopicPartition, rules: IntakeRules) -> _Reading:
+        stop = asyncio.Event()
+        read = _Taking(self._settings, partition, at, rules, self._decoders[at.topic], stop).read
+        reader = partial(self._clients.foreign_reader, wait_ms=_POLL_MS)
+        return _Reading(rules, stop, asyncio.create_task(follow(at, reader, partial(_next_of, partition, at), read)))
+
+
+class _TooOldError(WireError):
+    pass
+
+
+class _Taking:
+    """The requests made of one foreign partition."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        partition: Partition,
+        at: TopicPartition,
+        rules: IntakeRules,
+        decode: Decode,
+        stop: asyncio.Event,
+    ) -> None:
+        self._settings = settings
+        self._partition = partition
+        self._at = at
+        self._rules = rules
+        self._decode = decode
+        self._stop = stop
+        self._oldest_ms = settings.requests_retention_s * 1000 // 2
+        horizon_s = settings.erased_horizon_s
+        self._horizon_ms = math.inf if horizon_s is None else horizon_s * 1000
+
+    async def read(self, foreign: Follower) -> None:
+        """Take records until `stop` is set."""
+        expected, first = _next_of(self._partition, self._at), await foreign.position()
+        if expected and first > expected:
+            lost = f"{self._at.topic}[{self._at.partition}]: the records {expected} to {first - 1}"
+            log.error("%s were deleted before they became requests: they get no answer", lost)
+        while not self._stop.is_set():
+            if REQUESTS in self._partition.paused:
+                await asyncio.sleep(_WAIT_S)
+                continue
+            consumed, position = await foreign.poll(_POLL_MS)
+            for chunk, behind in _chunks(consumed, position):
+                await self._take([Record.of(self._at.topic, one, is_foreign=True) for one in chunk], behind)
+
+    async def _take(self, taken: Sequence[Record], behind: int) -> None:
+        outputs = []
+        for record in taken:
+            outputs.append(self._output(record))
+            await asyncio.sleep(0)  # a record may have a megabyte
+        try:
+            await self._commit(outputs, behind)
+        except RecordRefusedError as error:
+            if len(taken) > 1:
+                for record in taken:
+                    await self._take([record], record.offset + 1)
+            else:
+                await self._commit([self._reduced(taken[0], str(error))], behind)
+
+    async def _commit(self, outputs: Sequence[Outgoing], behind: int) -> None:
+        key = records.key(self._at.topic, str(self._at.partition))
+        row = Change(Table.INTAKE, key, records.encode(Taken(behind)))
+        await self._partition.context.queue.put(Commit(None, (row,), tuple(outputs)))
+
+    def _output(self, record: Record) -> Outgoing:
+        """The request made of the record, or its dead letter."""
+        try:
+            return self._request(record)
+        except _TooOldError as error:
+            return refused(record, error, self._settings, most_bytes=0)  # no copy of what may be erased
+        except WireError as error:
+            return refused(record, error, self._settings)
+        except ESCALATING:
+            raise
+        except Exception as error:  # noqa: BLE001 - of this record
+            return refused(record, unexpected_in(record, error), self._settings)
+
+    def _request(self, record: Record) -> Outgoing:
+        record.check_readable()
+        clock = self._partition.ownership.clock
+        sent_at = clock.time_of(record.timestamp)
+        if sent_at < clock.now() - self._horizon_ms:
+            days = self._horizon_ms / 86_400_000
+            message = f"the record is older than the {days:.0f} days for which erasures of users are remembered"
+            raise _TooOldError(ErrorCode.INVALID_REQUEST, message)
+        source = Source(record.topic, record.partition, record.offset, sent_at)
+        most = self._settings.max_prompt_bytes
+        fields = fields_of(self._decode, record.value)
+        made = request_of(self._rules, fields, record.key, source, max_prompt_bytes=most)
+        return Outgoing(
+            self._settings.topic(REQUESTS),
+            made.user_id.encode(),
+            made.value,
+            [source.header, *trace_headers_of(record.headers)],
+            partition=partition_for(made.user_id, self._settings.partitions),
+            timestamp=max(sent_at, clock.now() - self._oldest_ms),
+        )
+
+    def _reduced(self, record: Record, reason: str) -> Outgoing:
+        """What is left of a record of which Kafka rejects what it leads to."""
+        error = WireError(ErrorCode.INVALID_REQUEST, f"Kafka rejects the request made of this record: {reason}")
+        return dead_letter_of(record, error, self._settings, most_bytes=0)
+
+
+def reader_of(at: TopicPartition, partitions: int) -> int:
+    """The partition of Parley whose owner reads this foreign one. Topics of one partition fall to different owners."""
+    return (partition_for(at.topic, partitions) + at.partition) % partitions
+
+
+def _next_of(partition: Partition, at: TopicPartition) -> int:
+    """The offset up to which owners have taken the records of the foreign partition."""
+    raw = partition.ownership.store.get(Table.INTAKE, records.key(at.topic, str(at.partition)))
+    return 0 if raw is None else records.decode_row(raw, Taken).next
+
+
+def _chunks(consumed: Sequence[ConsumerRecord], position: int) -> list[tuple[Sequence[ConsumerRecord], int]]:
+    """The records of each transaction, and the offset behind them."""
+    chunks: list[tuple[list[ConsumerRecord], int]] = []
+    size = 0
+    for one in consumed:
+        size += len(one.value or b"")
+        if not chunks or len(chunks[-1][0]) >= _MOST_RECORDS or size > _MOST_BYTES:
+            chunks.append(([], 0))
+            size = len(one.value or b"")
+        chunks[-1] = ([*chunks[-1][0], one], one.offset + 1)
+    return [*chunks[:-1], (chunks[-1][0], position)] if chunks else []
+
+
+async def _first_of(changed: asyncio.Event, reading: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for a change of the policy, or until the foreign topics may have more partitions. Raises what a reader does
+    not get over.
+    """
+    waiting = asyncio.create_task(changed.wait())
+    try:
+        done, _ = await asyncio.wait({waiting, *reading}, timeout=_LAYOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {waiting}:
+            task.result()
+    finally:
+        waiting.cancel()

@@ -1,0 +1,63 @@
+"""Answers on topics of others: a record for each answer that ended in `done`, in the answer's own transaction.
+
+The record is a projection of the turn as it stands on `turns`, so the guard, `store: false` and erasures hold for it as
+they do there. Like the turn, a read_committed reader gets it exactly once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from app.answering.kept import Kept
+from app.answering.run import Run
+from app.answering.stage import Feature, Stage
+from app.delivery.dead_letters import refused
+from app.delivery.record import Outgoing
+from app.foreign.mapping import record_of
+from app.foreign.source import source_of
+from app.policy.file import Policy
+from app.policy.foreign import EgressRules
+from app.wire.error import ErrorCode, WireError
+from app.wire.limits import MAX_RECORD_BYTES
+
+log = logging.getLogger(__name__)
+
+_MOST_BYTES = MAX_RECORD_BYTES - (4 << 10)
+"""Of a record's value; the rest is for key, headers and Kafka's framing."""
+
+
+class Egress(Feature):
+    def __init__(self, policy: Policy) -> None:
+        self._rules = policy.egress
+
+    def use(self, policy: Policy) -> None:
+        self._rules = policy.egress
+
+    def stage(self, run: Run) -> Stage | None:
+        if not self._rules:
+            return None
+        source = source_of(run.accepted.record.headers)
+        topic = None if source is None else source.topic
+        rules = [one for one in self._rules if one.intake is None or one.intake == topic]
+        return Leaving(run, rules) if rules else None
+
+
+class Leaving(Stage):
+    def __init__(self, run: Run, rules: Sequence[EgressRules]) -> None:
+        super().__init__(run)
+        self._rules = rules
+
+    def leave(self, kept: Kept) -> Kept:
+        if kept.turn is None:
+            return kept
+        record, trace = self.run.accepted.record, self.run.inflight.trace_headers
+        for rules in self._rules:
+            value = record_of(rules, kept.turn)
+            if len(value) <= _MOST_BYTES:
+                kept = kept.with_output(Outgoing(rules.topic, record.key, value, trace, by_key=True))
+            else:
+                message = f"the record on {rules.topic} would have {len(value)} bytes, and has room for {_MOST_BYTES}"
+                error = WireError(ErrorCode.PROMPT_TOO_LONG, message)
+                kept = kept.with_output(refused(record, error, self.run.settings))
+        return kept

@@ -1,0 +1,99 @@
+"""Topics of others in virtual time: what programs send there, and whether each record has its one outcome."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from aiokafka import TopicPartition
+
+from app.foreign.source import source_of
+from app.policy.foreign import EgressRules, IntakeRules
+from app.wire.ids import partition_for
+from app.wire.turn import Turn
+from tests.simulation.broker import Broker, Entry
+
+ASKS, PINGS, ANSWERS, PONGS = "asks", "pings", "answers", "pongs"
+PARTITIONS = {ASKS: 3, PINGS: 1, ANSWERS: 2, PONGS: 1}
+INTAKE = (
+    IntakeRules(
+        topic=ASKS, fields={"request_id": "id", "user_id": "user.name", "prompt": "text", "max_tokens": "length"}
+    ),
+    IntakeRules(topic=PINGS, fields={"prompt": "text"}, user_id="pinger", constants={"max_tokens": 2}),
+)
+EGRESS = (
+    EgressRules(topic=ANSWERS, fields={"id": "request_id", "who": "user_id", "said": "answer"}),
+    EgressRules(topic=PONGS, intake=PINGS, fields={"id": "request_id", "said": "answer"}),
+)
+_GARBAGE = (b"{not json", b"[]", b"", b'{"text": "of nobody"}', b'{"user": {"name": "user-0"}}', b'{"text": 7}')
+
+
+def send(broker: Broker, chance: random.Random, request: Mapping[str, object]) -> None:
+    """Send the request as others would: without a key or with one of theirs, to any partition."""
+    if chance.random() < 0.3:
+        at, record = TopicPartition(PINGS, 0), {"text": request["prompt"]}
+    else:
+        at = TopicPartition(ASKS, chance.randrange(PARTITIONS[ASKS]))
+        fields = {"id": request["request_id"], "user": {"name": request["user_id"]}, "text": request["prompt"]}
+        record = {**fields, "length": request["max_tokens"], "theirs": [1, 2]}
+    broker.append(at, chance.choice((None, b"\xff", b"their key")), json.dumps(record).encode())
+
+
+def send_garbage(broker: Broker, chance: random.Random) -> None:
+    topic = chance.choice((ASKS, PINGS))
+    value = chance.choice(_GARBAGE[:3] if topic == PINGS else _GARBAGE)
+    broker.append(TopicPartition(topic, chance.randrange(PARTITIONS[topic])), None, value)
+
+
+def is_taken(broker: Broker) -> bool:
+    """Whether each foreign record has led to a record of Parley's."""
+    made = sum(source_of(entry.headers) is not None for entry in _visible(broker, "requests"))
+    letters = sum(
+        dict(entry.headers)["source-topic"].decode() in PARTITIONS for entry in _visible(broker, "dead-letters")
+    )
+    return made + letters >= sum(len(_visible(broker, topic)) for topic in (ASKS, PINGS))
+
+
+def wrong_foreign(
+    broker: Broker, requests: Iterable[Entry], letters: Mapping[tuple[str, int, int], int], turns: Sequence[Turn]
+) -> list[str]:
+    """What is wrong between foreign records, requests, turns and the records of readers of foreign topics."""
+    made: Counter[tuple[str, int, int]] = Counter()
+    times: dict[tuple[str, int, int], int] = {}
+    pinged = set()
+    wrong = []
+    for entry in requests:
+        if (source := source_of(entry.headers)) is None:
+            continue
+        made[source.topic, source.partition, source.offset] += 1
+        request = json.loads(entry.value or b"")
+        if source.topic == PINGS:
+            pinged.add(request["request_id"])
+        partitions = len({at.partition for at in broker.logs if at.topic == "requests"})
+        times[source.topic, source.partition, source.offset] = entry.timestamp
+        if entry.key != request["user_id"].encode() or partition_for(request["user_id"], partitions) != entry.partition:
+            wrong.append(f"the request of {source} is not where its user is")
+    for topic in (ASKS, PINGS):
+        for entry in _visible(broker, topic):
+            place = (topic, entry.partition, entry.offset)
+            if times.get(place, entry.timestamp) != entry.timestamp:
+                wrong.append(f"the request of {place} is not of its time")
+            if made[place] + letters.get(place, 0) != 1:
+                wrong.append(f"{place} has {made[place]} requests and {letters.get(place, 0)} dead letters")
+    wrong += _wrong_egress(broker, ANSWERS, [{"id": t.request_id, "who": t.user_id, "said": t.answer} for t in turns])
+    told = [{"id": t.request_id, "said": t.answer} for t in turns if t.user_id == "pinger" and t.request_id in pinged]
+    return wrong + _wrong_egress(broker, PONGS, told)
+
+
+def _wrong_egress(broker: Broker, topic: str, wanted: Iterable[Mapping[str, str]]) -> list[str]:
+    found = Counter(json.dumps(json.loads(entry.value or b"")) for entry in _visible(broker, topic))
+    missing = Counter(map(json.dumps, wanted))
+    lost = [f"{record} is not on {topic}" for record in missing - found]
+    return lost + [f"{record} is once too often on {topic}" for record in found - missing]
+
+
+def _visible(broker: Broker, topic: str) -> list[Entry]:
+    logs = [log for at, log in broker.logs.items() if at.topic == topic]
+    return [entry for log in logs for entry in (*log.expired, *log.entries) if entry.visible]

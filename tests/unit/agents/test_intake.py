@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from aiokafka import TopicPartition
+
+from agents import intake
+from agents.intake import _chunks, _Taking, reader_of
+from app.delivery.commits.commit import Commit, RecordRefusedError
+from app.delivery.record import Outgoing, Record
+from app.foreign.formats import decode_json
+from app.policy.foreign import IntakeRules
+from app.settings import Settings
+from tables.records import Table, Taken, decode_row
+from tests.unit.delivery.fake_partition import NOW, Clock
+
+AT = TopicPartition("asks", 1)
+SETTINGS = Settings(_env_file=None, partitions=4, requests_retention_s=2000, tokens_retention_s=4000)
+RULES = IntakeRules(topic="asks", fields={"user_id": "who", "prompt": "text"})
+
+
+class Queue:
+    """Refuses each commit with an output that has this text."""
+
+    def __init__(self, refuses: bytes = b"") -> None:
+        self.commits: list[Commit] = []
+        self._refuses = refuses
+
+    def put(self, commit: Commit) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._refuses and any(self._refuses in (output.value or b"") for output in commit.outputs):
+            done.set_exception(RecordRefusedError("too large"))
+        else:
+            self.commits.append(commit)
+            done.set_result(None)
+        return done
+
+    @property
+    def outputs(self) -> list[Outgoing]:
+        return [output for commit in self.commits for output in commit.outputs]
+
+
+def taking(queue: Queue) -> _Taking:
+    partition = SimpleNamespace(context=SimpleNamespace(queue=queue), ownership=SimpleNamespace(clock=Clock()))
+    return _Taking(SETTINGS, cast(Any, partition), AT, RULES, decode_json, asyncio.Event())
+
+
+def record(offset: int, text: str = "Hi", at: int = NOW) -> Record:
+    return Record("asks", 1, offset, at, None, b'{"who": "u", "text": "%s"}' % text.encode(), is_foreign=True)
+
+
+async def test_what_is_taken_and_the_offset_behind_it_are_one_commit() -> None:
+    queue = Queue()
+    await taking(queue)._take([record(5), record(6)], 9)
+    (commit,) = queue.commits
+    (change,) = commit.changes
+    assert (change.table, change.key) == (Table.INTAKE, b'["asks","1"]')
+    assert decode_row(change.value or b"", Taken).next == 9
+    assert [output.topic for output in commit.outputs] == ["requests", "requests"]
+
+
+async def test_a_record_that_kafka_refuses_takes_no_other_with_it() -> None:
+    queue = Queue(refuses=b"huge")
+    await taking(queue)._take([record(5), record(6, "huge"), record(7)], 8)
+    assert [output.topic for output in queue.outputs] == ["requests", "dead-letters", "requests"]
+    letter = queue.outputs[1]
+    assert (letter.value, dict(letter.headers)["source-topic"]) == (b"", b"asks")
+    assert [decode_row(commit.changes[0].value or b"", Taken).next for commit in queue.commits] == [6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("sent_at", "timestamp"), [(NOW - 5, NOW - 5), (NOW + 5, NOW), (NOW - 10_000_000, NOW - 1_000_000)]
+)
+async def test_a_request_has_its_records_time_or_one_that_is_kept_long_enough(sent_at: int, timestamp: int) -> None:
+    queue = Queue()
+    await taking(queue)._take([record(5, at=sent_at)], 6)
+    (request,) = queue.outputs
+    assert request.timestamp == timestamp
+    assert dict(request.headers)["intake-from"] == b"asks:1:5:%d" % min(sent_at, NOW)
+
+
+async def test_a_record_that_is_older_than_erasures_gives_no_request_and_leaves_no_copy() -> None:
+    queue = Queue()
+    assert SETTINGS.erased_horizon_s is not None
+    oldest = NOW - 1000 * SETTINGS.erased_horizon_s
+    await taking(queue)._take([record(5, at=oldest - 1), record(6, at=oldest)], 7)
+    letter, request = queue.outputs
+    assert (letter.topic, letter.value, request.topic) == ("dead-letters", b"", "requests")
+    assert b"older than the 32 days" in (dict(letter.headers)["error-message"] or b"")
+
+
+async def test_an_unexpected_error_is_of_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(intake, "request_of", fails)
+    queue = Queue()
+    await taking(queue)._take([record(5)], 6)
+    (letter,) = queue.outputs
+    assert letter.topic == "dead-letters"
+    assert b"secret" not in (dict(letter.headers)["error-message"] or b"")
+
+
+def test_each_foreign_partition_has_one_reader() -> None:
+    readers = [reader_of(TopicPartition("asks", number), 4) for number in range(8)]
+    assert sorted(readers) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert len({reader_of(TopicPartition(f"topic-{number}", 0), 4) for number in range(20)}) > 1
+
+
+def test_transactions_are_small_and_cover_every_offset() -> None:
+    consumed: Any = [SimpleNamespace(value=b"x" * 1000, offset=2 * number) for number in range(450)]
+    chunks = _chunks(consumed, 1000)
+    assert [len(chunk) for chunk, _ in chunks] == [200, 200, 50]
+    assert [behind for _, behind in chunks] == [399, 799, 1000]
+    large: Any = [SimpleNamespace(value=b"x" * (1 << 20), offset=number) for number in range(5)]
+    assert [len(chunk) for chunk, _ in _chunks(large, 5)] == [2, 2, 1]
+    assert _chunks([], 5) == []

@@ -1,0 +1,133 @@
+"""A foreign record as a request, and a turn as a foreign record."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.foreign.formats import decode_json, fields_of
+from app.foreign.mapping import record_of, request_of
+from app.foreign.source import Source, source_of
+from app.policy.foreign import EgressRules, IntakeRules
+from app.wire.error import WireError
+from app.wire.limits import is_request_id
+from app.wire.turn import Turn
+from models.generation import FinishReason, Usage
+
+AT = Source("llm-requests", 3, 17, 1_700_000_000_000)
+PLAIN = IntakeRules(topic="user-queries", fields={"user_id": "userId", "prompt": "text"})
+
+
+def made(rules: IntakeRules, record: Any, key: bytes | None = None) -> dict[str, Any]:
+    value = record if isinstance(record, bytes | None) else json.dumps(record).encode()
+    request = request_of(rules, fields_of(decode_json, value), key, AT, max_prompt_bytes=1000)
+    fields: dict[str, Any] = json.loads(request.value)
+    assert fields["user_id"] == request.user_id
+    return fields
+
+
+def refusal(rules: IntakeRules, record: Any, key: bytes | None = None) -> str:
+    with pytest.raises(WireError) as caught:
+        made(rules, record, key)
+    return caught.value.message
+
+
+def test_names_are_translated_and_what_is_not_named_is_left() -> None:
+    request = made(PLAIN, {"userId": "123", "text": "Hi", "page": 7})
+    assert request == {"user_id": "123", "prompt": "Hi", "request_id": "llm-requests-3-17"}
+
+
+def test_the_record_is_the_conversation_where_no_record_names_a_user() -> None:
+    rules = IntakeRules(topic="t", fields={"request_id": "id", "prompt": "prompt"}, user_id="blog")
+    assert made(rules, {"id": "abc", "prompt": "Hi"}, b"a key") == {
+        "request_id": "abc",
+        "user_id": "blog",
+        "conversation_id": "abc",
+        "prompt": "Hi",
+    }
+
+
+def test_without_a_name_or_a_constant_the_key_is_the_user() -> None:
+    rules = IntakeRules(topic="t", fields={"prompt": "prompt"})
+    assert made(rules, {"prompt": "Hi"}, b"ann")["user_id"] == "ann"
+    assert "conversation_id" not in made(rules, {"prompt": "Hi"}, b"ann")
+    assert refusal(rules, {"prompt": "Hi"}) == "the record has no key (user_id); it has `prompt`"
+    assert "user_id" in refusal(rules, {"prompt": "Hi"}, b"\xff")
+
+
+def test_names_lead_into_objects() -> None:
+    rules = IntakeRules(topic="t", fields={"prompt": "body.text", "user_id": "body.from.id"})
+    assert made(rules, {"body": {"text": "Hi", "from": {"id": 7}}})["user_id"] == "7"
+    assert made(rules, {"body.text": "Ho", "body": {"text": "Hi", "from": {"id": "a"}}})["prompt"] == "Ho"
+    assert refusal(rules, {"body": "text"}) == (
+        "the record has no `body.text` (prompt) and no `body.from.id` (user_id); it has `body`"
+    )
+
+
+def test_a_record_that_names_a_value_has_it_in_place_of_the_constant() -> None:
+    rules = IntakeRules(
+        topic="t", fields={"prompt": "p", "max_tokens": "n"}, user_id="u", constants={"max_tokens": 9, "model": "small"}
+    )
+    assert made(rules, {"p": "Hi"})["max_tokens"] == 9
+    assert made(rules, {"p": "Hi", "n": 3})["max_tokens"] == 3
+    assert made(rules, {"p": "Hi", "n": None})["model"] == "small"
+
+
+@pytest.mark.parametrize("user", ["nina", "other/nina", "acme/nina", 5])
+def test_the_users_of_a_tenants_topic_are_its_own(user: Any) -> None:
+    rules = IntakeRules(topic="t", fields={"prompt": "p", "user_id": "u"}, tenant="acme")
+    request = made(rules, {"p": "Hi", "u": user})
+    assert (request["user_id"], request["tenant"]) == (f"acme/{user}", "acme")
+
+
+@pytest.mark.parametrize(
+    ("record", "cause"),
+    [
+        (None, "no value"),
+        (b"{not json", "malformed"),
+        (b"[1]", "Expected `object`"),
+        (b'{"text": "\xff"}', "not UTF-8"),
+        (b'{"userId": "u", "text": "x", "more": ' + b"[" * 99 + b"]" * 99 + b"}", "nested deeper"),
+        ({"userId": "u", "text": 7}, "`$.prompt`"),
+        ({"userId": "u", "text": ""}, "prompt: is empty"),
+        ({"userId": True, "text": "Hi"}, "`$.user_id`"),
+        ({"userId": "x" * 129, "text": "Hi"}, "user_id: must have"),
+        ({"userId": "u", "text": "x" * 1001}, "1001 bytes"),
+        ({"userid": "u", "Text": "Hi"}, "no `text` (prompt) and no `userId` (user_id); it has `userid` and `Text`"),
+    ],
+)
+def test_what_gives_no_request_says_why(record: Any, cause: str) -> None:
+    assert cause in refusal(PLAIN, record)
+
+
+def test_a_place_is_an_id_however_long_the_topics_name_is() -> None:
+    assert AT.request_id == "llm-requests-3-17"
+    ids = {Source("t" * length, 3, 17, 0).request_id for length in range(1, 249)}
+    assert all(map(is_request_id, ids))
+    assert len({Source(f"{'t' * 200}{name}", 3, 17, 0).request_id for name in "abc"}) == 3
+
+
+def test_a_source_is_read_from_its_header() -> None:
+    assert source_of([("x", b""), AT.header]) == AT
+    for value in (None, b"", b"a:1:2", b"a:b:c:d", b"\xff:1:2:3", b"a:1:2:3:4"):
+        assert source_of([("intake-from", value)]) is None
+
+
+def test_a_turn_is_told_by_others_names() -> None:
+    turn = Turn(
+        request_id="r",
+        user_id="ann",
+        conversation_id="default",
+        prompt="Hi",
+        answer="Ho",
+        finish_reason=FinishReason.STOP,
+        usage=Usage(1, 2),
+        model_version="m",
+        created_at=5,
+    )
+    rules = EgressRules(
+        topic="t", fields={"userId": "user_id", "completion": "answer", "n": "usage.completion_tokens", "m": "tenant"}
+    )
+    assert json.loads(record_of(rules, turn)) == {"userId": "ann", "completion": "Ho", "n": 2, "m": None}

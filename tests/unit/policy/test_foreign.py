@@ -1,0 +1,67 @@
+"""The tables `intake` and `egress`: all their mistakes, each with what may stand there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.policy.file import mistakes_in, read_policy
+
+CONTRACT = """
+[[intake]]
+topic = "user-queries"
+fields = { user_id = "userId", prompt = "text" }
+[[intake]]
+topic = "llm-requests"
+fields = { request_id = "id", prompt = "prompt", max_tokens = "max_tokens" }
+user_id = "blog"
+[[egress]]
+topic = "cs-responses"
+fields = { userId = "user_id", prompt = "prompt", completion = "answer" }
+[[egress]]
+topic = "llm-responses"
+intake = "llm-requests"
+fields = { request_id = "request_id", response = "answer" }
+"""
+
+
+def policy(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_tables_are_read(tmp_path: Path) -> None:
+    read = read_policy(policy(tmp_path, CONTRACT))
+    assert [rules.topic for rules in read.intake] == ["user-queries", "llm-requests"]
+    assert [rules.intake for rules in read.egress] == [None, "llm-requests"]
+    assert mistakes_in(policy(tmp_path, CONTRACT)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ('[[intake]]\ntopic = "t"', "intake[0].fields: is missing"),
+        ('[[intake]]\ntopic = "t"\nfields = { promt = "x", prompt = "x" }', "did you mean 'prompt'?"),
+        ('[[intake]]\ntopic = "t"\nfields = { user_id = "x" }', "fields: needs one of prompt, messages"),
+        ('[[intake]]\ntopic = "parley-ended-changelog"\nfields = { prompt = "x" }', "a topic of Parley's own"),
+        ('[[intake]]\ntopic = "a b"\nfields = { prompt = "x" }', "no name of a Kafka topic"),
+        ('[[intake]]\ntopic = "t"\nfields = { prompt = "x" }\ntenant = "a/b"', "a tenant has no slash"),
+        ('[[intake]]\ntopic = "t"\nfields = { prompt = "x" }\nconstants = { max_tokens = "x" }', "Expected `int"),
+        ('[[intake]]\ntopic = "t"\nfields = { prompt = "x" }\nconstants = { request_id = "x" }', "'request_id' is not"),
+        ('[[intake]]\ntopic = "t"\nfields = { prompt = "x" }\nuser = "x"', "did you mean 'user_id'?"),
+        ('[[egress]]\ntopic = "t"\nfields = {}', "fields: is empty"),
+        ('[[egress]]\ntopic = "t"\nfields = { a = "anser" }', "did you mean 'answer'?"),
+        ('[[egress]]\ntopic = "t"\nfields = { a = "private" }', "'private' is not known"),
+        ('[[egress]]\ntopic = "t"\nfields = { a = "usage.tokens" }', "there are cached_tokens, completion_tokens"),
+        ('[[egress]]\ntopic = "t"\nfields = { a = "answer.x" }', "there are none"),
+        ('[[egress]]\ntopic = "t"\nintake = "llm"\nfields = { a = "answer" }', "there is no intake of 'llm'"),
+        (CONTRACT + '[[intake]]\ntopic = "llm-requests"\nfields = { prompt = "x" }', "two tables read 'llm-requests'"),
+        (CONTRACT + '[[egress]]\ntopic = "llm-requests"\nfields = { a = "answer" }', "would answer the answers"),
+        (CONTRACT + '[[egress]]\ntopic = "cs-responses"\nfields = { a = "answer" }', "the same answers"),
+    ],
+)
+def test_a_mistake_is_told_with_what_may_stand_there(tmp_path: Path, text: str, mistake: str) -> None:
+    found = mistakes_in(policy(tmp_path, text))
+    assert any(mistake in line for line in found), found
