@@ -30,6 +30,8 @@ from models.generation import FinishReason
 
 _CANCEL_S = 10.0
 """How long a cancel waits for the answer's end."""
+_LONGEST_ID = 400
+"""Characters of an id in an error: a conversation's name, a request's, and what joins them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class StoredResponses:
         asked = None if named is None else await self._gateway.asked.find(self._identity.user_id, named[1])
         given = None if asked is None else given_in(asked.headers)
         if asked is None or given is None or response_id(asked.request) != name or given.body.store is False:
-            raise ApiError(ErrorCode.NOT_FOUND, f"Response with id {name!r} not found.", param="response_id")
+            message = f"Response with id {name[:_LONGEST_ID]!r} not found."
+            raise ApiError(ErrorCode.NOT_FOUND, message, param="response_id")
         return StoredResponse(asked.request, given)
 
     async def described(self, stored: StoredResponse) -> dict[str, Any]:

@@ -124,6 +124,23 @@ async def test_sharing_gateways_look_at_and_cancel_answers_of_any_user(gateways:
             assert (ended["status"], ended["text"]) == ("done", text_of(events))
 
 
+async def test_sharing_gateways_give_the_same_events_of_a_background_response(gateways: Gateways) -> None:
+    one, other = gateways.start(2)
+    await gateways.divided(one, other)
+    for number in range(4):
+        user = {"user_id": f"background-{number}"}
+        async with httpx.AsyncClient(params=user, timeout=120) as http:
+            body = {"input": "hi", "max_output_tokens": 20, "background": True}
+            name = (await http.post(f"{one.url}/v1/responses", json=body)).json()["id"]
+            paths = [f"{gateway.url}/v1/responses/{name}" for gateway in (other, one)]
+            live = await asyncio.gather(*(http.get(path, params={**user, "stream": "true"}) for path in paths))
+            ended = [(await http.get(path)).json() for path in paths]
+        events = [[line for line in reply.text.splitlines() if line.startswith("data: ")] for reply in live]
+        assert events[0] == events[1]
+        assert ended[0] == ended[1] == json.loads(events[0][-1][6:])["response"]
+        assert ended[0]["status"] == "incomplete"
+
+
 async def test_sharing_gateways_stream_chat_completions_of_any_user(gateways: Gateways) -> None:
     one, other = gateways.start(2)
     await gateways.divided(one, other)
