@@ -19,7 +19,7 @@ from models.remote.tokens import BYTES
 from tests.engines.vllm_server import NAME, VllmServer
 from tests.unit.models.engine.reading import Answer, job, read
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, pytest.mark.timeout(900)]
 
 PROMPTS = RemotePrompts(20, 1 << 19)
 QUESTION = "Hi, I am Nina and my order number is 48213."
