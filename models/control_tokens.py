@@ -24,10 +24,13 @@ _CONTROL = re.compile(r"think|tool|reason|func|document|(?:^|[^a-z])(?:args|arg_
 
 @dataclass(frozen=True, slots=True)
 class ControlTokens:
-    """`special` are the special tokens with their ids; `added` the names of the other added ones."""
+    """`special` are the special tokens with their ids; `added` the names of the other added ones. `tags` are the
+    special ones and the others between angle brackets: in llguidance's grammars no text spells them.
+    """
 
     special: Mapping[str, int]
     added: frozenset[str]
+    tags: Mapping[str, int]
 
     def written(self, tokenizer: Any, texts: Sequence[str], form: ToolFormat) -> frozenset[str]:
         """All that may not stand in foreign text; `texts` are what the template has written."""
@@ -53,7 +56,12 @@ def control_tokens(tokenizer: Any) -> ControlTokens:
     added = tokenizer.backend_tokenizer.get_added_tokens_decoder()
     special = {token.content: number for number, token in added.items() if token.special}
     others = frozenset(token.content for token in added.values() if not token.special)
-    return ControlTokens(MappingProxyType(special), others)
+    bracketed = {
+        token.content: number
+        for number, token in added.items()
+        if token.content.startswith("<") and token.content.endswith(">")
+    }
+    return ControlTokens(MappingProxyType(special), others, MappingProxyType(special | bracketed))
 
 
 def sources(tokenizer: Any) -> list[str]:

@@ -121,8 +121,8 @@ class PromptBuilder:
         tokens = control_tokens(self._tokenizer)
         self.report: TemplateReport = report_of(self._tokenizer, self.tried, has_form=bool(tool_format))
         form = FORMATS[tool_format] if tool_format else self.report.form
-        self.tool_format: ToolFormat = bound(form, tokens.special, opens_thinking=self.features.opens_thinking)
-        self.tool_marker: int | None = tokens.special.get(form.trigger)
+        self.tool_format: ToolFormat = bound(form, tokens.tags, opens_thinking=self.features.opens_thinking)
+        self.tool_marker: int | None = tokens.tags.get(form.trigger)
         self.has_single_calls = not self.features.several_calls
         self._special = SpecialTokens(tokens.special)
         control = tokens.written(self._tokenizer, self.report.texts, self.tool_format)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.control_tokens import sources
+from models.control_tokens import control_tokens, sources
 from models.template_features import (
     CALL_ARGUMENTS,
     CALLED,
@@ -61,7 +61,9 @@ def _form(tokenizer: Any, features: TemplateFeatures, call: str) -> tuple[ToolFo
     if _HARMONY in call:
         return FORMATS["json"], _NO_HARMONY
     if call and (known := form_of_call(call, CALLED[0], CALL_ARGUMENTS)) is not None:
-        return known, ""
+        # No grammar finds a trigger that begins as text and goes on with such a token.
+        is_split = any(name in known.trigger != name for name in control_tokens(tokenizer).special)
+        return (FORMATS["json"], _UNKNOWN.format("json")) if is_split else (known, "")
     if features.tools is ToolsIn.TEXT and not call:
         return FORMATS["json"], ""
     if features.tools is ToolsIn.SYSTEM_MESSAGE and set(tokenizer.get_vocab()) >= _PHI:

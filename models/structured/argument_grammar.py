@@ -20,7 +20,7 @@ from models.structured.grammar import TOO_LARGE, WHITESPACE, prepared
 from models.structured.translated import translated
 from models.tools.format import ArgumentStyle, ToolFormat
 from models.tools.rule import CallableTool
-from models.tools.values import STRING, plain_text_of, target_of, types_of
+from models.tools.values import ALL_TYPES, STRING, plain_text_of, target_of, types_of
 
 Literal = Callable[[str], str]
 """The terminals of a text of the form, with its special tokens."""
@@ -131,22 +131,34 @@ class _Tagged:
         name = self._name
         first = re.escape(self._form.value[0])
         key = f"{self._literal(self._form.key)} {name.upper()}_KEY {self._literal(self._form.value)}"
+        no_text = ""
+        if self._form.other_value:
+            rule = json_rule({"type": sorted(ALL_TYPES - STRING)})
+            begun = f"{self._literal(self._form.key)} {name.upper()}_KEY"
+            no_text = f" | {begun} {self._literal(self._form.other_value)} {rule} {self._end}"
         return [
-            f"{name}: ({key} {name}_value)*",
+            f"{name}: ({key} {name}_value{no_text})*",
             rf"{name.upper()}_KEY: /[^{first}\n]+/",
             *self._text(f"{name}_value", _ANY_TEXT, may_be_empty=True),
         ]
 
     def _property(self, name: str, one: _Property) -> list[str]:
-        key = self._literal(f"{self._form.key}{one.key}{self._form.value}")
+        key, other_key = (
+            self._literal(f"{self._form.key}{one.key}{self._form.value_mark(is_text=is_text)}")
+            for is_text in (True, False)
+        )
         if "string" not in one.types:
-            return [f"{name}: {key} {json_rule(one.schema)} {self._end}"]
+            return [f"{name}: {other_key} {json_rule(one.schema)} {self._end}"]
         text, may_be_empty = _ANY_TEXT, True
         if one.types == STRING or "enum" in one.schema:
             text, may_be_empty = _text_of(one.schema, one.schema, _DEEPEST)
         elif self._is_strict and not _is_any(one.schema):
             raise ConstraintError(f"{one.key}: text or not, it cannot be followed in this form of calls")
-        return [f"{name}: {key} {name}_value", *self._text(f"{name}_value", text, may_be_empty=may_be_empty)]
+        values = self._text(f"{name}_value", text, may_be_empty=may_be_empty)
+        if self._form.other_value and (others := one.types - STRING):
+            no_text = json_rule({**one.schema, "type": sorted(others)})
+            return [f"{name}: {key} {name}_value | {other_key} {no_text} {self._end}", *values]
+        return [f"{name}: {key} {name}_value", *values]
 
     def _text(self, name: str, text: str, *, may_be_empty: bool) -> list[str]:
         """A text up to the end of the value, its first one."""

@@ -129,17 +129,22 @@ class TaggedReader:
     def _read_key(self, text: str) -> tuple[int, Progress]:
         form = self._form
         if text.startswith(form.key):
-            end = text.find(form.value, len(form.key))
-            if end < 0:
+            marks = [mark for mark in (form.value, form.other_value) if mark and text.find(mark, len(form.key)) >= 0]
+            if not marks:
                 return 0, Progress.OPEN
+            mark = min(marks, key=lambda one: text.find(one, len(form.key)))
+            end = text.find(mark, len(form.key))
             key = text[len(form.key) : end]
             properties = self._schema.get("properties")
             schema = properties.get(key) if isinstance(properties, Mapping) else None
-            self._types = ALL_TYPES if schema is None else types_of(schema, self._schema)
+            if form.other_value:
+                self._types = STRING if mark == form.value else ALL_TYPES - STRING
+            else:
+                self._types = ALL_TYPES if schema is None else types_of(schema, self._schema)
             self._pieces.begin(key)
             if self._types == STRING:
                 self._pieces.add('"')
-            return end + len(form.value), Progress.OPEN
+            return end + len(mark), Progress.OPEN
         if text.startswith(form.closing):
             self._pieces.end()
             return 0, Progress.COMPLETE

@@ -49,7 +49,7 @@ class ToolFormat:
         name behind it commits the model.
     names: How names are written.
     arguments: How arguments are written. With tags, `key` precedes each key, `value` stands between it and its value,
-        and `value_end` after that.
+        and `value_end` after that; before a value that is no string `other_value` stands in its place, if there is one.
     after: Text that ends in this, and white space, may precede the first call although the form does not lead: for
         models whose answers begin with their reasoning.
     specials: The special tokens in all these texts, with their ids: text cannot spell them.
@@ -69,6 +69,7 @@ class ToolFormat:
     arguments: ArgumentStyle = ArgumentStyle.JSON
     key: str = ""
     value: str = ""
+    other_value: str = ""
     value_end: str = ""
     after: str = ""
     specials: tuple[tuple[str, int], ...] = ()
@@ -77,7 +78,7 @@ class ToolFormat:
     @property
     def literals(self) -> tuple[str, ...]:
         around = (self.trigger, self.opening, self.middle, self.closing, self.separator, self.end, self.after)
-        return (*around, self.key, self.value, self.value_end)
+        return (*around, self.key, self.value, self.other_value, self.value_end)
 
     @property
     def example(self) -> str:
@@ -119,5 +120,10 @@ class ToolFormat:
         if self.arguments is ArgumentStyle.PYTHON:
             return ", ".join(f"{key}={literal_of(value)}" for key, value in values.items())
         return "".join(
-            f"{self.key}{key}{self.value}{plain_text_of(value)}{self.value_end}" for key, value in values.items()
+            f"{self.key}{key}{self.value_mark(is_text=isinstance(value, str))}{plain_text_of(value)}{self.value_end}"
+            for key, value in values.items()
         )
+
+    def value_mark(self, *, is_text: bool) -> str:
+        """What stands between a key and its value."""
+        return self.value if is_text or not self.other_value else self.other_value

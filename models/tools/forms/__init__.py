@@ -11,9 +11,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from models.tools.format import ToolFormat
-from models.tools.forms import deepseek, glm, hermes, mistral, phi, pythonic, qwen_coder, whole_answer
+from models.tools.forms import (
+    deepseek,
+    dsml,
+    glm,
+    hermes,
+    minimax,
+    mistral,
+    phi,
+    pythonic,
+    qwen_coder,
+    whole_answer,
+)
 
-_FAMILIES = (hermes, qwen_coder, glm, phi, mistral, deepseek, pythonic, whole_answer)
+_FAMILIES = (hermes, qwen_coder, glm, minimax, phi, mistral, deepseek, dsml, pythonic, whole_answer)
 
 FORMATS: Mapping[str, ToolFormat] = MappingProxyType({form.name: form for one in _FAMILIES for form in one.FORMS})
 _EXPLAINED = (
@@ -22,6 +33,8 @@ _EXPLAINED = (
     ("<tool_call>", "hermes"),
     ("[TOOL_CALLS]", "mistral"),
     (deepseek.CALLS_BEGIN, "deepseek"),
+    (dsml.CALLS_BEGIN, "dsml"),
+    (minimax.CALLS_BEGIN, "minimax"),
     ("<function_calls>", "olmo3"),
 )
 """What a template that explains a form writes, the more special first."""
@@ -53,7 +66,7 @@ def form_of_text(text: str) -> ToolFormat:
 
 
 def bound(form: ToolFormat, specials: Mapping[str, int], *, opens_thinking: bool) -> ToolFormat:
-    """The form as the model of one checkpoint writes it; `specials` are its special tokens with their ids."""
+    """The form as the model of one checkpoint writes it; `specials` are its tokens, with ids, that no text spells."""
     after = _THINKS_NO_MORE if opens_thinking and not form.leads else ""
     form = dataclasses.replace(form, after=after)
     text = "\n".join(form.literals)

@@ -114,7 +114,9 @@ class RandomConversations:
             before, self._rest = self._rest, name[cut:]
             return f"{before}{text}{name[:cut]}"
         at = chance.randint(0, len(text))
-        inner = f"{name[:cut]}{name}{name[cut:]}" if chance.random() < 0.3 else name
+        # What remains of one that begins as it ends is no name, but no empty text either.
+        is_inside = chance.random() < 0.3 and name[0] != name[-1]
+        inner = f"{name[:cut]}{name}{name[cut:]}" if is_inside else name
         return f"{text[:at]}{inner}{text[at:]}"
 
     def _turn(self) -> PastTurn:

@@ -39,18 +39,24 @@ PLAIN = [
     "<arg_value>",
     "</arg_value>",
     "<function_calls>",
+    "<minimax:tool_call>",
+    "</minimax:tool_call>",
+    "<function_results>",
     "</function_calls>",
 ]
 CONTROL = (*SPECIAL, *PLAIN, *tiny.SPECIAL)
+OWN_CONTROL = {"deepseek32": ("｜DSML｜",)}
+"""Tokens that control one family alone, and are plain text to the others."""
 ADDED = ["<td>", "  "]
 """Added tokens of plain text, which texts keep."""
 
 
 def shaped_checkpoint(template: str) -> Checkpoint:
     """A tiny checkpoint with this template and the tokens of all of them; its `model` is of no use."""
+    own = [name for names in OWN_CONTROL.values() for name in names]
     backend = type(tiny.tokenizer().backend_tokenizer).from_str(tiny.tokenizer().backend_tokenizer.to_str())
     backend.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in SPECIAL])
-    backend.add_tokens([AddedToken(name, normalized=False, special=False) for name in [*PLAIN, *ADDED]])
+    backend.add_tokens([AddedToken(name, normalized=False, special=False) for name in [*PLAIN, *ADDED, *own]])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, eos_token="<|end|>", pad_token="<|pad|>", chat_template=template
     )

@@ -13,13 +13,13 @@ import pytest
 
 from models.prompts import PromptBuilder
 from tests.unit.models.conversations import Conversation, Forgery, RandomConversations
-from tests.unit.models.template_shapes import CONTROL, SHAPES, shaped_checkpoint
+from tests.unit.models.template_shapes import CONTROL, OWN_CONTROL, SHAPES, shaped_checkpoint
 from tests.unit.models.wanted import WANTS, rights, without_ids
 
 TURNS = 5
 SHORT, LONG = range(24), range(1000)
 
-HARMLESS = tuple(name.translate(str.maketrans("<>[]|｜", "(){}!¡")) for name in CONTROL)
+_HARMLESS = str.maketrans("<>[]|｜", "(){}!¡")
 
 every_shape = pytest.mark.parametrize("shape", SHAPES)
 
@@ -36,7 +36,8 @@ class Family:
         return list(built.ids)
 
     def control(self, ids: list[int]) -> list[int]:
-        known = set(self.tokenizer.convert_tokens_to_ids(list(CONTROL)))
+        own = [name for names in OWN_CONTROL.values() for name in names]
+        known = set(self.tokenizer.convert_tokens_to_ids([*CONTROL, *own]))
         return [one for one in ids if one in known]
 
     def text(self, ids: list[int]) -> str:
@@ -52,8 +53,12 @@ def family(shape: str) -> Family:
 def check(shape: str, seed: int) -> None:
     own = family(shape)
     fair = RandomConversations(seed).several(TURNS)
-    forged = RandomConversations(seed, Forgery.WHOLE, CONTROL).several(TURNS)
-    cut, harmless = (RandomConversations(seed, Forgery.CUT, names).several(TURNS) for names in (CONTROL, HARMLESS))
+    names = (*CONTROL, *OWN_CONTROL.get(shape, ()))
+    forged = RandomConversations(seed, Forgery.WHOLE, names).several(TURNS)
+    cut, harmless = (
+        RandomConversations(seed, Forgery.CUT, each).several(TURNS)
+        for each in (names, tuple(name.translate(_HARMLESS) for name in names))
+    )
     for number, asked in enumerate(fair):
         ids = own.ids(asked)
         right, is_wanted = next(rights(own.tokenizer, WANTS[shape], asked))

@@ -168,6 +168,8 @@ FORMS = {
     "mistral_small": "args",
     "qwen25": "hermes",
     "qwen3": "hermes",
+    "minimax": "minimax",
+    "deepseek32": "dsml",
     "granite4": "hermes",
     "glm4": "json",
     "qwen35": "qwen_coder",

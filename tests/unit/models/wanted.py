@@ -52,6 +52,7 @@ class Wants:
 _MISTRAL = Wants("mistral", "tools", one_system=True, all_answered=True, short_ids=True, alternating=True)
 WANTS = {
     "deepseek3": Wants("deepseek", arguments_as_text=True),
+    "deepseek32": Wants("dsml", "tools", one_system=True),
     "gemma2": Wants(first_user_has_system=True, calls_as_text=True, alternating=True),
     "gemma3": Wants(one_system=True, calls_as_text=True, alternating=True),
     "glm4": Wants(tools_in="tools", calls_as_text=True),
@@ -61,6 +62,7 @@ WANTS = {
     "granite4": Wants("hermes", "tools"),
     "harmony": Wants(calls_as_text=True),
     "llama31": Wants("llama", "tools", one_call=True),
+    "minimax": Wants("minimax", "tools", one_system=True),
     "mistral7b": _MISTRAL,
     "mistral_small": replace(_MISTRAL, form="args", short_ids=False),
     "nemo": _MISTRAL,

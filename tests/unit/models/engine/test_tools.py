@@ -26,7 +26,7 @@ TOOLS = [
 def asking(form: ToolFormat, seed: int, generated: tuple[int, ...] = ()) -> Job:
     constraint = tool_constraint(form, TOOLS, ToolChoice.REQUIRED)
     sampling = Sampling(temperature=1.0, seed=seed)
-    return job(PROMPT, 200, constraint=constraint, sampling=sampling, tools=form, generated=generated)
+    return job(PROMPT, 320, constraint=constraint, sampling=sampling, tools=form, generated=generated)
 
 
 async def read(engine, asked: Job) -> tuple[list[int], str, list[tuple[int, str, str]], End]:
