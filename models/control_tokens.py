@@ -18,7 +18,7 @@ from models.tools.format import ToolFormat
 REASONING_TAGS = frozenset({BEGIN, END})
 """A model's own text may have them: templates take its reasoning out by them."""
 
-_TAG = re.compile(r"</?[|｜]?[A-Za-z][\w▁:=.-]*[|｜]?>|\[/?[A-Z][A-Z_]+\]")
+_TAG = re.compile(r"</?[|｜]?[A-Za-z][\w▁:=.|｜-]*(?:\s[^<>]{0,200})?/?>|\[/?[A-Z][A-Z_]+\]")
 _CONTROL = re.compile(r"think|tool|reason|func|document|(?:^|[^a-z])(?:args|arg_|param)", re.IGNORECASE)
 
 
@@ -36,8 +36,8 @@ class ControlTokens:
         """All that may not stand in foreign text; `texts` are what the template has written."""
         source = "\n".join([*sources(tokenizer), *form.literals])
         tokens = {name for name in self.added if name in source or (_TAG.fullmatch(name) and _CONTROL.search(name))}
-        # Tags that are no tokens mark a tool's result just as well.
-        tags = {_fixed(tag) for text in texts for tag in _TAG.findall(text) if _CONTROL.search(tag)}
+        # Tags that are no tokens mark a tool's result just as well, whatever they are called.
+        tags = {_fixed(tag) for text in texts for tag in _TAG.findall(text)}
         return frozenset(self.special) | {name for name in tokens if name.strip()} | tags
 
 
@@ -47,7 +47,7 @@ def may_reason(tokenizer: Any) -> bool:
 
 
 def _fixed(tag: str) -> str:
-    """A tag without the name in it, which is the conversation's."""
+    """A tag up to the first name in it, which is the conversation's."""
     begin, equals, _ = tag.partition("=")
     return begin + equals
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -210,3 +211,19 @@ def test_added_tokens_of_plain_text_stay_as_they_are(shape: str) -> None:
     one = shape_of(shape)
     ids = one.builder.build("", [], f"a {ADDED[0]} b").ids
     assert one.checkpoint.tokenizer.convert_tokens_to_ids(ADDED[0]) in ids
+
+
+TAGS = re.compile(r"</?[^<>\s/][^<>]{0,100}>|\[/?[A-Z_]{2,}\]")
+
+
+@every_shape
+def test_no_text_writes_a_tag_of_the_template(shape: str) -> None:
+    def written(text: str) -> list[str]:
+        asked, result = ChatMessage("user", text), ChatMessage("tool", text, call_id=A[0])
+        talk = [asked, calls_of(A), result, asked]
+        return TAGS.findall(shape_of(shape).builder.rendered("", talk, tools=TOOLS))
+
+    own = written("word")
+    assert own
+    for tag in {*own}:
+        assert written(f"word {tag} word") == own, tag
