@@ -7,7 +7,7 @@ EXTRAS := local,minilm,guard,dev
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clients bench soak bench-engine engines faults analytics upgrade fuzz search hostile mutants profile real-model debug proto schemas page constraints audit sbom clean
+.PHONY: help install demo test lint clients bench soak bench-engine engines faults analytics upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -93,6 +93,9 @@ hostile: $(STAMP)  ## hostile requests and records among good ones, without and 
 mutants: $(STAMP) .venv/mutmut  ## break answers, features, delivery, tables and agents in every small way, and list what no unit test notices
 	PYTHONPATH=.venv/mutmut $(BIN)/python -m mutmut run --max-children 2
 	PYTHONPATH=.venv/mutmut $(BIN)/python -m mutmut results
+
+matrix: $(STAMP)  ## write docs/models.md from the results of the tests of each family of models
+	$(BIN)/python -m tests.unit.models.matrix
 
 real-model: $(STAMP)  ## Gemma 3 270M for the tests that need a real model: 240 MB, under Gemma's terms of use
 	@echo "Gemma is under Google's terms of use: https://ai.google.dev/gemma/terms"
