@@ -15,7 +15,7 @@ from torch import Tensor
 from models.architectures import kv_bytes_per_token
 from models.checkpoint_files import CheckpointError
 from models.checkpoints import FLOAT32_AT_MOST, Checkpoint
-from models.control_tokens import control_tokens, may_reason
+from models.control_tokens import control_tokens, may_reason, sources
 from models.cpu_dtype import SMALL
 from models.engine import TorchEngine
 from models.model_report import CallsPerMessage, EnginePath, ModelReport, Rendering, TemplateSummary, Thinking
@@ -103,6 +103,7 @@ def must_render(checkpoint: Checkpoint, prompts: PromptBuilder) -> None:
 
 
 _USER = "qzu1"
+_OTHER_REASONING = ("[THINK]", "<seed:think>", "<reasoning>", "◁think▷", "<|START_THINKING|>")
 _AFTER_ANSWER = re.compile(r"qza1(.*?)qzu2", re.DOTALL)
 
 
@@ -215,6 +216,8 @@ def _warnings(checkpoint: Checkpoint, prompts: PromptBuilder) -> Iterator[str]:
     highest = max(tokenizer.get_vocab().values(), default=0)
     if highest >= rows:
         yield f"its tokenizer has ids up to {highest}, the model only {rows} rows: a prompt beyond them is refused"
+    if other := next((tag for tag in _OTHER_REASONING if any(tag in one for one in sources(tokenizer))), None):
+        yield f"its reasoning begins with {other} and is part of the text: only <think> is told apart"
     if prompts.report.warning:
         yield prompts.report.warning
     for key, value in checkpoint.ignored.items():

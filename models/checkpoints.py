@@ -28,7 +28,13 @@ FLOAT32_AT_MOST = 4 << 30  # bytes of weights that may still be converted to flo
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint"]
 
 
-_NUMBERS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+_RANGES = {
+    "temperature": (0, 1000),
+    "top_p": (0, 1),
+    "top_k": (-1, 2**31),
+    "min_p": (0, 1),
+    "repetition_penalty": (0.01, 1000),  # logits are divided by it
+}
 # Keys of generation_config.json that are not implemented, with the values that change nothing.
 _UNSUPPORTED_GENERATION: dict[str, tuple[Any, ...]] = {
     "bad_words_ids": ([],),
@@ -202,10 +208,13 @@ def _generation(name: str, folder: Path) -> Any:
         raise CheckpointError(
             f"model {name}: generation_config.json cannot be read: {first_line(error)}; fetch it again"
         ) from error
-    for key in _NUMBERS:
+    for key, (least, most) in _RANGES.items():
         value = getattr(generation, key, None)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise CheckpointError(f"model {name}: generation_config.json: {key}={value!r} is not a number; correct it")
+        if value is not None and not least <= value <= most:
+            message = f"{key}={value!r} is not between {least:g} and {most:g}; correct it"
+            raise CheckpointError(f"model {name}: generation_config.json: {message}")
     return generation
 
 

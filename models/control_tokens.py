@@ -18,7 +18,7 @@ from models.tools.format import ToolFormat
 REASONING_TAGS = frozenset({BEGIN, END})
 """A model's own text may have them: templates take its reasoning out by them."""
 
-_TAG = re.compile(r"</?[|｜]?[A-Za-z][\w▁:=.|｜-]*(?:\s[^<>]{0,200})?/?>|\[/?[A-Z][A-Z_]+\]")
+_TAG = re.compile(r"</?[|｜]?/?[A-Za-z][\w▁:=.|｜-]*(?:\s[^<>]{0,200})?/?>|\[/?[A-Z][A-Z_]+\]")
 _CONTROL = re.compile(r"think|tool|reason|func|document|(?:^|[^a-z])(?:args|arg_|param)", re.IGNORECASE)
 
 

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from models.chat import ChatMessage, PastTurn
 from models.chat_template import NONE, ChatTemplate, PromptError, PromptRejected, PromptTooSlow, TemplateValue
-from models.control_tokens import REASONING_TAGS, control_tokens, may_reason
+from models.cleaning import Cleaning, cleaned, may_change
+from models.control_tokens import REASONING_TAGS, control_tokens, may_reason, sources
 from models.plain_way import begun_by_user, in_system, plainest, shaped
 from models.reasoning import BEGIN, END, Reasoning
 from models.segment_tokenizer import SegmentTokenizer
@@ -31,7 +32,7 @@ from models.template_features import TemplateFeatures, ToolsIn, user
 from models.template_report import TemplateReport, report_of
 from models.tools.format import ToolFormat
 from models.tools.forms import FORMATS, bound
-from models.tools.rendering import clean_json, described
+from models.tools.rendering import RESULT_MARK, clean_json, described
 from models.tools.tool import Tool
 from models.unexpected import type_and_line
 
@@ -84,31 +85,6 @@ class BuiltPrompt:
     reasoning: Reasoning | None = None
 
 
-class _Cleaning:
-    """Takes names of tokens of control out of the texts of one prompt: `foreign` ones, and the model's `own`.
-
-    has_parts: Some text begins or ends with a part of such a name, which may become whole beside another text.
-    is_apart: Such parts are kept apart from what the template writes beside them.
-    """
-
-    def __init__(self, foreign: SpecialTokens, own: SpecialTokens, *, is_apart: bool = False) -> None:
-        self.has_parts = False
-        self._foreign = foreign
-        self._own = own
-        self._is_apart = is_apart
-
-    def foreign(self, text: str) -> str:
-        return self._parted(self._foreign.removed_from(text))
-
-    def own(self, text: str) -> str:
-        return self._parted(self._own.removed_from(text))
-
-    def _parted(self, text: str) -> str:
-        parted = self._foreign.kept_apart(text)
-        self.has_parts = self.has_parts or parted != text
-        return parted if self._is_apart else text
-
-
 class PromptBuilder:
     """Renders conversations for one checkpoint."""
 
@@ -126,9 +102,12 @@ class PromptBuilder:
         self.has_single_calls = not self.features.several_calls
         self._special = SpecialTokens(tokens.special)
         control = tokens.written(self._tokenizer, self.report.texts, self.tool_format)
+        if not (self.report.with_tools.calls and self.report.without_tools.calls):
+            control |= {RESULT_MARK}
         self._foreign = SpecialTokens(control)
         self._own = SpecialTokens(control - REASONING_TAGS | set(tokens.special))
         self._segments = SegmentTokenizer(self._tokenizer.backend_tokenizer)
+        self._changes = any(map(may_change, sources(self._tokenizer)))
         self._may_reason = may_reason(self._tokenizer)
         self._preambles: dict[str, tuple[int, ...]] = {}
 
@@ -168,17 +147,13 @@ class PromptBuilder:
         kept = list(memory)[-self._memory_turns :] if self._memory_turns else []
         turns = [*recalled, *(PastTurn(*turn) for turn in kept)]
         last = [ChatMessage("user", prompt or ""), *steps] if messages is None else list(messages)
-        values = {
-            name: self._foreign.removed_from(value) if isinstance(value, str) else value
-            for name, value in template_values.items()
-        }
-        private = bool(tools or values) or any(message.role == "system" for message in last)
+        private = bool(tools or template_values) or any(message.role == "system" for message in last)
         instructions = list(takewhile(lambda message: message.role == "system", last))
         last = last[len(instructions) :]
 
         def render(used: int) -> list[int]:
             past = [message for turn in turns[len(turns) - used :] for message in turn.messages]
-            return self._ids(system, [*instructions, *past, *last], tools, at, values, continues=continues)
+            return self._ids(system, [*instructions, *past, *last], tools, at, template_values, continues=continues)
 
         room = self._context_length - reserve
         used, ids = len(turns), render(len(turns))
@@ -286,19 +261,14 @@ class PromptBuilder:
         *,
         continues: bool = False,
     ) -> str:
-        def text(cleaning: _Cleaning) -> str:
+        def text(cleaning: Cleaning) -> str:
             return self._cleaned_text(cleaning, system, messages, tools, at, values, continues=continues)
 
-        cleaning = _Cleaning(self._foreign, self._own)
-        plain = text(cleaning)
-        if not cleaning.has_parts:
-            return plain
-        apart = text(_Cleaning(self._foreign, self._own, is_apart=True))
-        return plain if self._foreign.found_in(plain) == self._foreign.found_in(apart) else apart
+        return cleaned(text, self._foreign, self._own, changes=self._changes)
 
     def _cleaned_text(
         self,
-        cleaning: _Cleaning,
+        cleaning: Cleaning,
         system: str,
         messages: Sequence[ChatMessage],
         tools: Sequence[Tool],
@@ -312,6 +282,7 @@ class PromptBuilder:
         if system and not any(message["role"] == "system" for message in talk):
             talk = [{"role": "system", "content": cleaning.foreign(system)}, *talk]
         known = [clean_json(tool.described, cleaning.foreign) for tool in tools]
+        values = {name: cleaning.foreign(one) if isinstance(one, str) else one for name, one in values.items()}
 
         def text(features: TemplateFeatures, talk: list[Rendered]) -> str:
             shape = shaped(talk, known, features, self.tool_format)
@@ -325,7 +296,7 @@ class PromptBuilder:
                     return text(plain, begun_by_user(talk))
             raise
 
-    def _described(self, message: ChatMessage, features: TemplateFeatures, cleaning: _Cleaning) -> Rendered:
+    def _described(self, message: ChatMessage, features: TemplateFeatures, cleaning: Cleaning) -> Rendered:
         rendered = described(
             message,
             cleaning.own if message.role == "assistant" else cleaning.foreign,

@@ -22,6 +22,8 @@ class SpecialTokens:
     def __init__(self, names: Iterable[str]) -> None:
         longest_first = sorted((name for name in names if name), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        firsts = "".join(sorted({name[0] for name in longest_first}))
+        self._firsts = re.compile(f"[{re.escape(firsts)}]", re.IGNORECASE) if firsts else None
         self._reach = len(longest_first[0]) - 1 if longest_first else 0
         self._beginnings = frozenset(name[:end] for name in longest_first for end in range(1, len(name)))
         self._ends = frozenset(name[start:] for name in longest_first for start in range(1, len(name)))
@@ -35,6 +37,14 @@ class SpecialTokens:
         before = JOINER if any(text[:size] in self._ends for size in sizes) else ""
         after = JOINER if any(text[-size:] in self._beginnings for size in sizes) else ""
         return f"{before}{text}{after}"
+
+    def may_begin_in(self, text: str) -> bool:
+        """Whether the text has a letter with which a name begins."""
+        return self._firsts is not None and self._firsts.search(text) is not None
+
+    def spelled(self, text: str) -> str:
+        """The text with `JOINER` behind each letter with which a name begins."""
+        return text if self._firsts is None else self._firsts.sub(lambda found: f"{found[0]}{JOINER}", text)
 
     def removed_from(self, text: str) -> str:
         """The text without them, in time linear in its length."""

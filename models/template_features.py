@@ -156,7 +156,13 @@ def rendered_texts(render: Render, features: TemplateFeatures) -> list[str]:
     """What the template writes around a conversation of every kind that it renders."""
     trial = _Trial(render, features.tools, features.json_arguments)
     thought = _assistant(f"{BEGIN}\nqzthought\n</think>\n\nqza1")
-    texts = [trial.text(user("qzu1")), trial.text(user("qzu1"), thought, user("qzu2")), rendered_call(render, features)]
+    instructed = trial.text(_system("qzsys1"), user("qzu1"))
+    texts = [
+        instructed,
+        trial.text(user("qzu1")),
+        trial.text(user("qzu1"), thought, user("qzu2")),
+        rendered_call(render, features),
+    ]
     return [text for text in texts if text]
 
 

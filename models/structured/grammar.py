@@ -41,6 +41,7 @@ _CONVERT = (
 )
 CONVERSION_S = 5.0
 
+_EXACT = 2**53
 MOST_REMAINDERS = 20_000
 """llguidance implements `multipleOf` with a state per remainder, which its limits do not count: 20,000 take 0.2 s."""
 
@@ -146,6 +147,8 @@ def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
         is_too_large = True
     if is_too_large:
         raise ConstraintError(f"multipleOf: {TOO_LARGE}")
+    if (number := _inexact(schema)) is not None:
+        raise ConstraintError(f"const, enum: {number} is beyond 2**53, where not every integer can be written")
     try:
         # this keyword would change llguidance's interpretation
         return closed(translated({name: value for name, value in schema.items() if name != "x-guidance"}))
@@ -155,6 +158,20 @@ def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
         raise ConstraintError(f"properties: {TOO_LARGE}") from None
     except TooManyPlacesError:
         raise ConstraintError(f"$ref: {TOO_LARGE}") from None
+
+
+def _inexact(schema: object, levels: int = 64) -> int | None:
+    """An integer in `const` or `enum` that llguidance, whose numbers are doubles, would write as another one."""
+    if not isinstance(schema, dict | list) or not levels:
+        return None
+    if isinstance(schema, dict):
+        listed = schema.get("enum")
+        allowed = [schema.get("const"), *(listed if isinstance(listed, list) else ())]
+        for one in allowed:
+            if isinstance(one, int) and abs(one) > _EXACT:
+                return one
+    inner = schema.values() if isinstance(schema, dict) else schema
+    return next((found for one in inner if (found := _inexact(one, levels - 1)) is not None), None)
 
 
 def _remainders(schema: object) -> int:

@@ -17,6 +17,8 @@ from models.chat import ChatMessage
 from models.tools.format import ToolFormat
 
 MOST_LEVELS = 64
+RESULT_MARK = "Result of the tool:"
+"""What precedes a result where a template knows none; no other text may have it."""
 _INTRODUCTION = "You can call tools. To call one, reply with {example} and nothing else. The tools are:"
 
 
@@ -60,7 +62,7 @@ def introduced(tools: Sequence[dict[str, Any]], form: ToolFormat) -> str:
 
 
 def result_as_text(message: dict[str, Any]) -> str:
-    return f"Result of the tool: {message['content']}"
+    return f"{RESULT_MARK} {message['content']}"
 
 
 def with_calls_as_text(message: dict[str, Any], form: ToolFormat) -> str:

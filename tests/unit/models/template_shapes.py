@@ -51,12 +51,15 @@ ADDED = ["<td>", "  "]
 """Added tokens of plain text, which texts keep."""
 
 
-def shaped_checkpoint(template: str) -> Checkpoint:
-    """A tiny checkpoint with this template and the tokens of all of them; its `model` is of no use."""
+def shaped_checkpoint(template: str, *, has_tokens: bool = True) -> Checkpoint:
+    """A tiny checkpoint with this template and the tokens of all of them, or none of its own; its `model` is of no
+    use.
+    """
     own = [name for names in OWN_CONTROL.values() for name in names]
     backend = type(tiny.tokenizer().backend_tokenizer).from_str(tiny.tokenizer().backend_tokenizer.to_str())
-    backend.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in SPECIAL])
-    backend.add_tokens([AddedToken(name, normalized=False, special=False) for name in [*PLAIN, *ADDED, *own]])
+    if has_tokens:
+        backend.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in SPECIAL])
+        backend.add_tokens([AddedToken(name, normalized=False, special=False) for name in [*PLAIN, *ADDED, *own]])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, eos_token="<|end|>", pad_token="<|pad|>", chat_template=template
     )

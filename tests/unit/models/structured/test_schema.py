@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from models.generation import ConstraintKind, OutputConstraint
+from models.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler
+from models.structured.grammar import prepared
 from models.structured.schema import FORMATS, closed
 from tests.unit.models.structured.walks import constraints, eos, matcher_of, tokenizer
 
@@ -129,3 +130,11 @@ def is_allowed(kept: ConstraintCompiler, schema: dict[str, Any], value: Any) -> 
             return False
         matcher.advance(token)
     return bool(int.from_bytes(matcher.allowed(), "little") & 1 << eos())
+
+
+@pytest.mark.parametrize("rule", [{"const": 9007199254740993}, {"enum": [1, -1234567890123456789]}])
+def test_an_integer_that_would_become_another_is_refused(rule: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"id": rule}}
+    with pytest.raises(ConstraintError, match=r"const, enum: -?[0-9]+ is beyond 2\*\*53"):
+        prepared(schema)
+    assert prepared({"type": "object", "properties": {"id": {"const": 2**53}}})
