@@ -50,10 +50,10 @@ from tests.simulation.broker import Broker, Writer
 from tests.simulation.faults import (
     FAULTS,
     crowded_storm,
+    erasing_storm,
     expiring_storm,
     flooded_storm,
     kill,
-    masked_erasing_storm,
     repeated_erasures,
     replayed_turns,
     storm,
@@ -308,7 +308,7 @@ MUTANTS: dict[str, Mutant] = {
         BrokerClock, "_latest", _lower_bound, suspended_fence, hint=34
     ),
     "an erasure leaves running answers their history": Mutant(
-        controls, "_forget_inflight", _forget_no_history, masked_erasing_storm, hint=26
+        controls, "_forget_inflight", _forget_no_history, erasing_storm, hint=13
     ),
     "an erasure leaves running answers alone": Mutant(
         controls, "_forget_inflight", _forget_no_inflight, erasing, hint=2
