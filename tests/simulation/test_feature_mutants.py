@@ -182,7 +182,7 @@ MUTANTS: dict[str, Mutant] = {
         RecoveredAnswers, "note", _without("filtered"), moderation_storm, hint=5
     ),
     "tokens leave before they are judged": Mutant(Moderated, "_gated", _judges_behind_the_reader, moderation_storm),
-    "reasoning leaves before it is judged": Mutant(sentences, "_text_of", _text_alone, reasoning_storm),
+    "reasoning leaves before it is judged": Mutant(sentences, "_text_of", _text_alone, reasoning_storm, hint=27),
     "a next owner takes reasoning for text": Mutant(AnswerLog, "has_mixed_text", True, reasoning_storm),
     "a turn has no reasoning": Mutant(kept, "_turn", _without_reasoning, reasoning_storm),
     "erased turns are recalled": Mutant(Recalling, "_erased_at", lambda *_: -1, recalling_storm, hint=103),

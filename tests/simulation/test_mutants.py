@@ -290,7 +290,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a request that is stopped in its queue ends at once": Mutant(Requests, "_end_soon", _ends_at_once, hint=10),
     "a request that a former owner has begun is parked": Mutant(
-        Ownership, "has_begun", lambda *_: False, flooded_storm, hint=78
+        Ownership, "has_begun", lambda *_: False, flooded_storm, hint=93
     ),
     "a record behind a gap passes": Mutant(Arrivals, "passes", _passes_all_that_is_assigned, flooded_storm, hint=3),
     "the base is not set anew at a seek": Mutant(Arrivals, "seek", _expects_what_it_did, flooded_storm, hint=3),
@@ -300,12 +300,12 @@ MUTANTS: dict[str, Mutant] = {
         GroupCommitter, "_commit", _store_first, kills_and_trouble, hint=279
     ),
     "offsets finished ahead are not committed": Mutant(Ownership, "_handover", _without_ahead, wide_before, hint=21),
-    "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=15),
-    "the watermark is the clock": Mutant(Partitions, "watermark", _clock_as_watermark, expiring_storm, hint=566),
+    "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=284),
+    "the watermark is the clock": Mutant(Partitions, "watermark", _clock_as_watermark, expiring_storm, hint=332),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide, hint=4),
     "a worker doubts timestamps by a clock that lags": Mutant(
-        BrokerClock, "_latest", _lower_bound, suspended_fence, hint=34
+        BrokerClock, "_latest", _lower_bound, suspended_fence, hint=61
     ),
     "an erasure leaves running answers their history": Mutant(
         controls, "_forget_inflight", _forget_no_history, erasing_storm, hint=13
@@ -317,7 +317,7 @@ MUTANTS: dict[str, Mutant] = {
         Run, "remembered", _whatever_is_there, big_erasure, hint=1
     ),
     "the next owner does not go on with an erasure": Mutant(
-        controls, "_delete_rows", _deletes_once, big_erasure, hint=22
+        controls, "_delete_rows", _deletes_once, big_erasure, hint=19
     ),
     "a slow erasure replaces the mark of a newer one": Mutant(
         UserLocks, "of", lambda *_: asyncio.Lock(), repeated_erasures, hint=2
