@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ COLUMNS: Mapping[str, str] = {
     "forging": "test_no_text_writes_a_tag_of_the_template",
 }
 """And the tests that fill them."""
+_VARIANT = re.compile("^(True|False)-")
 TEXT = """\
 # Models
 
@@ -51,7 +53,7 @@ the constructs of its own, in our words. `make real-model` tries the real weight
 | template | a plain conversation is rendered as transformers renders it |
 | system, tools | all of them reach the model, also where the template cannot show them |
 | conversations | 24 random ones, with calls and results, render for every later turn, as the template wants them |
-| forging | no text of a user or tool becomes a tag or token of the template |
+| forging | no text of a user or tool becomes a tag of the template, be its tags tokens or not |
 | reasoning | *always*: answers begin inside it; *told apart*: they may |
 
 {refused}
@@ -61,14 +63,18 @@ model.
 
 
 def outcomes() -> dict[tuple[str, str], bool]:
-    """Which tests passed, by the test's name and its parameter."""
+    """Which tests passed in all their variants, by the test's name and the family or template."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={report}"]
         subprocess.run([*command, *(str(HERE / file) for file in FILES)], check=False)
         cases = list(ET.parse(report).iter("testcase"))
-    named = ((case.get("name", "").partition("["), case) for case in cases)
-    return {(test, parameter.removesuffix("]")): not len(case) for (test, _, parameter), case in named}
+    passed: dict[tuple[str, str], bool] = {}
+    for case in cases:
+        test, _, parameter = case.get("name", "").removesuffix("]").partition("[")
+        key = test, _VARIANT.sub("", parameter)
+        passed[key] = passed.get(key, True) and not len(case)
+    return passed
 
 
 def table(passed: Mapping[tuple[str, str], bool]) -> str:
