@@ -181,9 +181,10 @@ class PromptBuilder:
         tools: Sequence[Tool] = (),
         continues: bool = False,
         at: float = 0.0,
+        template_values: Mapping[str, TemplateValue] = NONE,
     ) -> str:
         """The text of the prompt that `build` makes of `messages` alone; raises `PromptError`."""
-        return self._text(system, messages, tools, at, continues=continues)
+        return self._text(system, messages, tools, at, template_values, continues=continues)
 
     def values_of_effort(self, effort: str) -> Mapping[str, TemplateValue]:
         """The variables that make this model reason so much; `none` means not at all.

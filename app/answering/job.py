@@ -22,7 +22,7 @@ from models.chat_template import NONE, TemplateValue
 from models.generation import ConstraintKind, Job, LowConfidence, OutputConstraint, Priority, Sampling
 from models.private.forms import Form
 from models.prompts import BuiltPrompt, PromptTooSlow
-from models.registry import ServedModel
+from models.registry import Prompts, ServedModel
 from models.tools import Tool, ToolChoice, tool_constraint
 from models.tools.format import ToolFormat
 
@@ -78,7 +78,7 @@ async def prompt_of(dialogue: Dialogue, model: ServedModel, settings: Settings, 
             continues=request.continue_final_message,
             reserve=reserve,
             at=at / 1000,
-            template_values=_template_values(request, model),
+            template_values=template_values_of(request, model.prompts),
         )
 
     size = sum(len(turn.prompt) + len(turn.answer) for turn in (*recalled, *past)) + prompt_bytes(request)
@@ -92,10 +92,10 @@ async def prompt_of(dialogue: Dialogue, model: ServedModel, settings: Settings, 
     return prompt
 
 
-def _template_values(request: Request, model: ServedModel) -> Mapping[str, TemplateValue]:
-    """What is said by name counts more than an effort."""
+def template_values_of(request: Request, prompts: Prompts) -> Mapping[str, TemplateValue]:
+    """The further variables of the template; raises `PromptError`. What is given by name counts more than an effort."""
     effort = request.reasoning_effort
-    by_effort = NONE if effort is None else model.prompts.values_of_effort(effort)
+    by_effort = NONE if effort is None else prompts.values_of_effort(effort)
     return {**by_effort, **(request.chat_template_kwargs or {})}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.answering.dialogue import Dialogue, chat_message
-from app.answering.job import tools_of
+from app.answering.job import template_values_of, tools_of
 from app.gateway.auth.identity import Identity
 from app.gateway.bodies.reading import parse
 from app.gateway.errors import ApiError
@@ -44,8 +44,10 @@ def preview(settings: Settings, raw: bytes, at: float) -> PromptPreview:
     tools, continues = tools_of(Dialogue(request)), request.continue_final_message
     _, prompts = described_prompts(settings)
     try:
-        built = prompts.build(settings.system_prompt, messages=messages, tools=tools, continues=continues, at=at)
-        text = prompts.rendered(settings.system_prompt, messages, tools=tools, continues=continues, at=at)
+        values = template_values_of(request, prompts)
+        how = {"tools": tools, "continues": continues, "at": at, "template_values": values}
+        built = prompts.build(settings.system_prompt, messages=messages, **how)
+        text = prompts.rendered(settings.system_prompt, messages, **how)
     except (PromptError, PromptTooLong) as error:
         raise PreviewError(str(error)) from None
     return PromptPreview(text, built.ids, tuple(ignored))

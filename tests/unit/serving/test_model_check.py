@@ -326,6 +326,21 @@ def test_prompt_with_tools_is_transformers_own(folder: Path, tmp_path: Path) -> 
     assert json.loads(result.stdout)["prompt"] == right
 
 
+def test_variables_of_the_template_are_in_the_prompt(folder: Path) -> None:
+    template = tiny.TEMPLATE + "{{ '<think>' if enable_thinking else '<no>' }}"
+    tokenizer = shaped_checkpoint(template).tokenizer
+    tokenizer.save_pretrained(folder)
+    for enable in (True, False):
+        right = tokenizer.apply_chat_template(
+            [QUESTION], tokenize=False, add_generation_prompt=True, enable_thinking=enable
+        )
+        assert (
+            rendered(folder, messages=[QUESTION], chat_template_kwargs={"enable_thinking": enable})["prompt"] == right
+        )
+        effort = "high" if enable else "none"
+        assert rendered(folder, messages=[QUESTION], reasoning_effort=effort)["prompt"] == right
+
+
 def test_prompt_as_text_shows_special_tokens_and_their_number(folder: Path) -> None:
     body = {"messages": [QUESTION], "no_such_field": 1}
     shown = rendered(folder, **body)
