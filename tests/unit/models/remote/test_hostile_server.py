@@ -46,7 +46,7 @@ async def serving(handler: Handler) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def engine_of(*urls: str, **options: Any) -> AsyncIterator[RemoteEngine]:
-    given = {"silence_s": 0.5, "connect_s": 2.0, "patience_s": 0.5, "is_vllm": True, **options}
+    given = {"silence_s": 2.0, "connect_s": 5.0, "patience_s": 2.0, "is_vllm": True, **options}
     engine = RemoteEngine(RemoteOptions("outside", "chatty", urls, **given))
     try:
         yield engine
@@ -113,7 +113,7 @@ async def test_chunks_without_text_do_not_break_the_silence(empty: bytes) -> Non
             yield empty
             await asyncio.sleep(0.02)
 
-    async with serving(streaming(drip)) as url, engine_of(url) as engine:
+    async with serving(streaming(drip)) as url, engine_of(url, silence_s=0.5) as engine:
         answer = await ask(engine)
     assert isinstance(answer.end, Failure)
     assert answer.text == ""

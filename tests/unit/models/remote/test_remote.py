@@ -36,7 +36,7 @@ async def new_engine(servers: list[OutsideServer]) -> AsyncIterator[NewEngine]:
     made: list[RemoteEngine] = []
 
     def new(count: int = 1, **options: object) -> RemoteEngine:
-        given = {"silence_s": 0.5, "connect_s": 1.0, "patience_s": 2.0, "is_vllm": True, **options}
+        given = {"silence_s": 2.0, "connect_s": 5.0, "patience_s": 5.0, "is_vllm": True, **options}
         urls = tuple(server.url for server in servers[:count])
         made.append(RemoteEngine(RemoteOptions("outside", "chatty", urls, **given)))
         return made[-1]
