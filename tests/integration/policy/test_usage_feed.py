@@ -46,12 +46,15 @@ async def test_windows_count_once_however_often_reading_begins_anew(
     tenants = Tenants(Policy(tenants={"acme": TenantRule(cost_per_month=100.0)}), figures)
     feed = UsageFeed(settings, tenants)
     read = UsageFeed._read
-    begun = 0
+    begun, is_enough = 0, asyncio.Event()
 
     async def breaks_off(self: UsageFeed, records: object) -> None:
         nonlocal begun
         await read(self, records)  # type: ignore[arg-type]
         begun += 1
+        if begun >= 4 and figures.cost_of_month("acme") >= 3.0:
+            is_enough.set()
+            await asyncio.Event().wait()  # until the end: a client that is just being stopped would stay open
         raise KafkaConnectionError
 
     monkeypatch.setattr(UsageFeed, "_read", breaks_off)
@@ -62,8 +65,7 @@ async def test_windows_count_once_however_often_reading_begins_anew(
     task = asyncio.create_task(feed.run())
     try:
         async with asyncio.timeout(60):
-            while begun < 4 or not figures.cost_of_month("acme"):
-                await asyncio.sleep(0.02)
+            await is_enough.wait()
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
