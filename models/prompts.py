@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ Rendered = dict[str, Any]
 """A message as chat templates expect it."""
 
 _TAIL = 16  # tokens that hold the end of a prompt
+_EFFORT = "reasoning_effort"
 _SWITCHES = ("enable_thinking", "thinking")
 """Variables of templates that only know whether to reason."""
 _VARIABLES = {ToolsIn.VARIABLE: "tools", ToolsIn.XML_VARIABLE: "xml_tools"}
@@ -191,10 +193,11 @@ class PromptBuilder:
 
         Raises `PromptError` for a model whose template cannot be asked for that.
         """
-        if self._changes_by("reasoning_effort", "low", "high"):
-            return {"reasoning_effort": effort}
-        if switch := next((name for name in _SWITCHES if self._changes_by(name, False, True)), None):
-            return {switch: effort != "none"}
+        variable = self._reasoning_variable
+        if variable == _EFFORT:
+            return {_EFFORT: effort}
+        if variable is not None:
+            return {variable: effort != "none"}
         if effort == "none" and not self._may_reason:
             return {}
         raise PromptError("reasoning_effort: this model's chat template has no such choice")
@@ -340,6 +343,13 @@ class PromptBuilder:
         if text.rstrip().endswith(BEGIN):
             return Reasoning.OPENED
         return Reasoning.POSSIBLE if self._may_reason and not continues else None
+
+    @cached_property
+    def _reasoning_variable(self) -> str | None:
+        """The variable by which the template is asked to reason; tried once, at the first request that asks."""
+        if self._changes_by(_EFFORT, "low", "high"):
+            return _EFFORT
+        return next((name for name in _SWITCHES if self._changes_by(name, False, True)), None)
 
     def _changes_by(self, name: str, *values: TemplateValue) -> bool:
         """Whether the template's text depends on this variable."""
