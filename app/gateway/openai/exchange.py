@@ -101,15 +101,14 @@ class Exchange:
             first.cancel()
             limits.close_stream(identity)
 
-        stream = EventStream(
+        return EventStream(
             _chunks(reply, first, events),
             bounds.STALL_S,
             self._gateway.metrics,
             closed,
             self._caller.valid_s,
+            headers,
         )
-        stream.headers.update(headers)
-        return stream
 
 
 async def _first(events: AsyncGenerator[ChoiceEvents, None]) -> ChoiceEvents:

@@ -138,15 +138,14 @@ class StoredResponses:
         return self._opened(stored, -1, headers)
 
     def _opened(self, stored: StoredResponse, after: int, headers: Mapping[str, str]) -> EventStream:
-        stream = EventStream(
+        return EventStream(
             _chunks(self._gateway, stored, after),
             bounds.STALL_S,
             self._gateway.metrics,
             lambda: self._gateway.limits.close_stream(self._identity),
             self._caller.valid_s,
+            headers,
         )
-        stream.headers.update(headers)
-        return stream
 
 
 def _cannot_cancel(what: str) -> ApiError:

@@ -74,15 +74,14 @@ class AnswerStreams:
         return answer is not None and answer.end is not None and after > answer.end.next_index
 
     def _opened(self, request_id: str, after: int, head: bytes, headers: Mapping[str, str]) -> EventStream:
-        stream = EventStream(
+        return EventStream(
             _chunks(self._gateway, self._identity, request_id, after, head),
             bounds.STALL_S,
             self._gateway.metrics,
             lambda: self._gateway.limits.close_stream(self._identity),
             self._caller.valid_s,
+            headers,
         )
-        stream.headers.update(headers)
-        return stream
 
 
 def wants_events(request: HttpRequest) -> bool:

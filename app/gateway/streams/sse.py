@@ -7,8 +7,9 @@ gateway; until then only the bytes in its socket are held. A stream ends when th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from types import MappingProxyType
 
 import msgspec
 from starlette.responses import Response
@@ -19,6 +20,7 @@ from app.gateway.metrics import Metrics
 
 _encoder = msgspec.json.Encoder()
 KEEP_ALIVE = b": waiting\n\n"
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -39,9 +41,10 @@ class EventStream(Response):
         metrics: Metrics,
         closed: Callable[[], None],
         valid_s: float | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
     ) -> None:
-        """`valid_s`: seconds after which the stream is cut; None for never."""
-        super().__init__(headers=_HEADERS)
+        """`valid_s`: seconds after which the stream is cut; None for never. `headers`: beside those of every stream."""
+        super().__init__(headers={**_HEADERS, **headers})
         del self.headers["content-length"]
         self._chunks = chunks
         self._stall_s = stall_s
