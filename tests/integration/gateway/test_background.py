@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +15,13 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from app.kafka.topics import TopicName
 from app.wire.ids import new_request_id, partition_for
-from tests.conftest import NewSettings
 from tests.integration.gateway.events import blocks
 from tests.integration.gateway.gateway_process import GatewayProcess
-from tests.integration.scripted_worker import ScriptedWorker, scripted_worker
+from tests.integration.scripted_worker import ScriptedWorker
 from tests.integration.waiting import until
 
 NINA = {"Authorization": "Bearer key-of-nina-0123"}
 OMAR = {"Authorization": "Bearer key-of-omar-0123"}
-
-
-@pytest.fixture
-async def scripted(new_settings: NewSettings) -> AsyncIterator[ScriptedWorker]:
-    keys = "key-of-nina-0123=nina,key-of-omar-0123=omar"
-    async with scripted_worker(await new_settings(gateway_wait_s=0.1, gateway_api_keys=keys)) as worker:
-        yield worker
-
-
-@pytest.fixture
-def guarded(scripted: ScriptedWorker, tmp_path: Path) -> Iterator[GatewayProcess]:
-    constants = {"app.gateway.answers.follow.KEEP_ALIVE_S": 0.1}
-    with GatewayProcess(scripted.settings, tmp_path / "gateway.log", constants=constants) as gateway:
-        yield gateway
-        assert gateway.stop() == 0
 
 
 @pytest.fixture

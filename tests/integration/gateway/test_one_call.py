@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conftest import NewSettings
 from tests.integration.gateway.events import Sent, answer, blocks, read, text_of
 from tests.integration.gateway.gateway_process import GatewayProcess
-from tests.integration.scripted_worker import ScriptedWorker, scripted_worker
+from tests.integration.scripted_worker import ScriptedWorker
 from tests.integration.waiting import until
 
 EVENTS = {"Accept": "text/event-stream"}
@@ -155,21 +152,6 @@ def test_curl_prints_the_stream(gateway: GatewayProcess) -> None:
         events = [json.loads(line[6:]) for line in done.stdout.splitlines() if line.startswith("data: ")]
         assert events[-1]["finish_reason"] == "length"
         assert sum(len(one.get("tokens") or ()) for one in events) == 4
-
-
-@pytest.fixture
-async def scripted(new_settings: NewSettings) -> AsyncIterator[ScriptedWorker]:
-    keys = "key-of-nina-0123=nina,key-of-omar-0123=omar"
-    async with scripted_worker(await new_settings(gateway_wait_s=0.1, gateway_api_keys=keys)) as worker:
-        yield worker
-
-
-@pytest.fixture
-def guarded(scripted: ScriptedWorker, tmp_path: Path) -> Iterator[GatewayProcess]:
-    constants = {"app.gateway.answers.follow.KEEP_ALIVE_S": 0.1}
-    with GatewayProcess(scripted.settings, tmp_path / "gateway.log", constants=constants) as gateway:
-        yield gateway
-        assert gateway.stop() == 0
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
