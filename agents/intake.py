@@ -18,8 +18,8 @@ Each record becomes one request, whichever process dies:
 
 A request keeps the time of its record, so what was sent before an erasure of its user is erased with it, however late
 it is read. `requests` deletes by time: a record that is older than half its retention gets that time, and its own one
-stands in the header `intake-from`, which counts (`asked_at` in agents/requests.py). Of a record that is older than
-erasures are remembered nobody knows whether its user was erased since: it gives no request.
+stands in the header `intake-from`, which counts (`asked_at` in agents/requests.py). Workers remember erasures for a
+limited time. A record that is older than that gives no request: its user may have been erased since.
 
 Reading waits while requests of the partition pile up: what is not read is safe in the foreign topic.
 """

@@ -53,7 +53,7 @@ def dead_letter_of(
 def refused(
     record: Record, error: WireError, settings: Settings, *, most_bytes: int = MAX_DEAD_LETTER_BYTES
 ) -> Outgoing:
-    """The dead letter of a record that is refused. The operator is told."""
+    """The dead letter of a refused record; logs a warning for the operator."""
     report_refusal(record, error.code, error.message)
     return dead_letter_of(record, error, settings, most_bytes=most_bytes)
 

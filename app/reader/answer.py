@@ -31,7 +31,7 @@ class Answer:
 
     @property
     def reasoning(self) -> str:
-        """What the model has written before its text, if the two are told apart."""
+        """What the model wrote before its text; empty if its reasoning is part of the text."""
         held_back = "" if self.end is None else self.end.reasoning or ""
         return "".join(segment.reasoning or "" for segment in self.segments) + held_back
 

@@ -48,7 +48,7 @@ class AnswerLog:
     """Writes the events of one request, continuing where its former owner stopped.
 
     `first_at` and `ended_at` are Unix milliseconds; `gaps` are the seconds between deltas as the engine produced them.
-    `tells_reasoning`: the current model's reasoning is told apart from its text. `call_ends`: the last letter of each
+    `tells_reasoning`: events keep the reasoning of the current model apart. `call_ends`: the last letter of each
     call of the current round that readers have seen grow.
     """
 
