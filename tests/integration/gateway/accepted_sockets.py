@@ -21,12 +21,10 @@ def delays_small_writes(port: int) -> list[bool]:
 
 @contextmanager
 def _accepted(port: int) -> Iterator[list[socket.socket]]:
+    # All holders are known before the first copy: a copy makes this process a holder, too.
+    holders = [holder for inode in _inodes(port) for holder in _holders(inode)]
     with ExitStack() as opened:
-        yield [
-            opened.enter_context(_copy(pid, descriptor))
-            for inode in _inodes(port)
-            for pid, descriptor in _holders(inode)
-        ]
+        yield [opened.enter_context(_copy(pid, descriptor)) for pid, descriptor in holders]
 
 
 def _inodes(port: int) -> set[str]:

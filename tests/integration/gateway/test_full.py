@@ -16,9 +16,12 @@ from tests.conftest import NewSettings
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
 
+LONG = 4000  # tokens: answers that do not end before the test does
 
-async def asked(http: httpx.AsyncClient, user: str) -> httpx.Response:
-    return await http.post("/v1/requests", json={"prompt": "hello"}, params={"user_id": user})
+
+async def asked(http: httpx.AsyncClient, user: str, max_tokens: int = 40) -> httpx.Response:
+    body = {"prompt": "hello", "max_tokens": max_tokens}
+    return await http.post("/v1/requests", json=body, params={"user_id": user})
 
 
 async def commit_to_the_end(settings: Settings) -> None:
@@ -72,12 +75,13 @@ async def test_a_burst_of_one_user_refuses_no_other(
             connect(gateway.url.replace("http", "ws") + "/v1/ws?user_id=nina", proxy=None, max_queue=None) as socket,
         ):
             for number in range(300):
-                await socket.send(json.dumps({"type": "ask", "ref": str(number), "prompt": "hello", "max_tokens": 40}))
+                ask = {"type": "ask", "ref": str(number), "prompt": "hello", "max_tokens": LONG}
+                await socket.send(json.dumps(ask))
             body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "user_id": "omar"}
             for _ in range(4):
                 async with asyncio.timeout(60):
-                    while (refused := await asked(http, "nina")).status_code == 202:
-                        await asyncio.sleep(0.1)  # on a slow machine part of the burst is over
+                    while (refused := await asked(http, "nina", LONG)).status_code == 202:
+                        await asyncio.sleep(0.1)
                 assert refused.status_code == 503
                 assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
 
