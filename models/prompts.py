@@ -25,6 +25,7 @@ from models.chat import ChatMessage, PastTurn
 from models.chat_template import NONE, ChatTemplate, PromptError, PromptRejected, PromptTooSlow, TemplateValue
 from models.cleaning import Cleaning, cleaned, may_change
 from models.control_tokens import REASONING_TAGS, control_tokens, may_reason, sources
+from models.normalizing import normalizing
 from models.plain_way import begun_by_user, in_system, plainest, shaped
 from models.reasoning import BEGIN, END, Reasoning
 from models.segment_tokenizer import SegmentTokenizer
@@ -102,12 +103,13 @@ class PromptBuilder:
         self.tool_format: ToolFormat = bound(form, tokens.tags, opens_thinking=self.features.opens_thinking)
         self.tool_marker: int | None = tokens.tags.get(form.trigger)
         self.has_single_calls = not self.features.several_calls
-        self._special = SpecialTokens(tokens.special)
+        reads = normalizing(self._tokenizer.backend_tokenizer)
+        self._special = SpecialTokens(tokens.special, reads)
         control = tokens.written(self._tokenizer, self.report.texts, self.tool_format)
         if not (self.report.with_tools.calls and self.report.without_tools.calls):
             control |= {RESULT_MARK}
-        self._foreign = SpecialTokens(control)
-        self._own = SpecialTokens(control - REASONING_TAGS | set(tokens.special))
+        self._foreign = SpecialTokens(control, reads)
+        self._own = SpecialTokens(control - REASONING_TAGS | set(tokens.special), reads)
         self._segments = SegmentTokenizer(self._tokenizer.backend_tokenizer)
         self._changes = any(map(may_change, sources(self._tokenizer)))
         self._may_reason = may_reason(self._tokenizer)

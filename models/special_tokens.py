@@ -5,6 +5,9 @@ seam is therefore checked again, and only the seam: rereading the whole text eac
 
 A chat template may join two texts, or a text and its own, so that a name arises of which each has a part. Then the
 texts are kept apart by a character that no template strips.
+
+Some tokenizers find tokens in text that they have normalized (normalizing.py). A text that has a name only then is
+replaced by its normalized form, without the name.
 """
 
 from __future__ import annotations
@@ -12,15 +15,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from models.normalizing import Normalizing
+
 JOINER = "\u2060"
 """Of no width, and no white space."""
 
 
 class SpecialTokens:
-    """`names`: the special tokens as text."""
+    """`names`: the special tokens as text. `normalizing`: what the tokenizer does before it finds some of them."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        longest_first = sorted((name for name in names if name), key=len, reverse=True)
+    def __init__(self, names: Iterable[str], normalizing: Normalizing | None = None) -> None:
+        self._normalizing = normalizing
+        self._joiner = JOINER if normalizing is None else normalizing.joiner
+        spelled = {name for name in names if name}
+        if normalizing is not None:
+            spelled |= {normalizing.of(name) for name in spelled} - {""}
+        longest_first = sorted(spelled, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         firsts = "".join(sorted({name[0] for name in longest_first}))
         self._firsts = re.compile(f"[{re.escape(firsts)}]", re.IGNORECASE) if firsts else None
@@ -29,41 +39,55 @@ class SpecialTokens:
         self._ends = frozenset(name[start:] for name in longest_first for start in range(1, len(name)))
 
     def found_in(self, text: str) -> list[str]:
-        return [] if self._pattern is None else self._pattern.findall(text)
+        """The names in the text, and then those in what the tokenizer makes of it."""
+        if self._pattern is None:
+            return []
+        read = self._normalized(text)
+        return self._pattern.findall(text) + (self._pattern.findall(read) if read != text else [])
 
     def kept_apart(self, text: str) -> str:
-        """The text with `JOINER` where it begins with the end of a name, or ends with the beginning of one."""
-        sizes = range(1, min(self._reach, len(text)) + 1)
-        before = JOINER if any(text[:size] in self._ends for size in sizes) else ""
-        after = JOINER if any(text[-size:] in self._beginnings for size in sizes) else ""
+        """The text with a joiner where it begins with the end of a name, or ends with the beginning of one."""
+        read = self._normalized(text)
+        sizes = range(1, min(self._reach, len(read)) + 1)
+        before = self._joiner if any(read[:size] in self._ends for size in sizes) else ""
+        after = self._joiner if any(read[-size:] in self._beginnings for size in sizes) else ""
         return f"{before}{text}{after}"
 
     def may_begin_in(self, text: str) -> bool:
         """Whether the text has a letter with which a name begins."""
-        return self._firsts is not None and self._firsts.search(text) is not None
+        return self._firsts is not None and self._firsts.search(self._normalized(text)) is not None
 
     def spelled(self, text: str) -> str:
-        """The text with `JOINER` behind each letter with which a name begins."""
-        return text if self._firsts is None else self._firsts.sub(lambda found: f"{found[0]}{JOINER}", text)
+        """The text, normalized if that matters, with a joiner behind each letter with which a name begins."""
+        if self._firsts is None:
+            return text
+        return self._firsts.sub(lambda found: f"{found[0]}{self._joiner}", self._normalized(text))
 
     def removed_from(self, text: str) -> str:
         """The text without them, in time linear in its length."""
         if self._pattern is None:
             return text
+        plain = self._without(self._pattern, text)
+        read = self._normalized(plain)
+        return plain if self._pattern.search(read) is None else self._without(self._pattern, read)
+
+    def _normalized(self, text: str) -> str:
+        return text if self._normalizing is None else self._normalizing.of(text)
+
+    def _without(self, pattern: re.Pattern[str], text: str) -> str:
         kept = _Kept()
         at = 0
-        while (found := self._pattern.search(text, at)) is not None:
+        while (found := pattern.search(text, at)) is not None:
             kept.append(text[at : found.start()])
-            at = self._close(kept, text, found.end())
+            at = self._close(pattern, kept, text, found.end())
         kept.append(text[at:])
         return kept.text
 
-    def _close(self, kept: _Kept, text: str, at: int) -> int:
+    def _close(self, pattern: re.Pattern[str], kept: _Kept, text: str, at: int) -> int:
         """Remove what the seam between `kept` and the text from `at` on has joined; returns where the rest begins."""
-        assert self._pattern is not None
         while True:
             before = kept.last(self._reach)
-            found = self._pattern.search(before + text[at : at + self._reach])
+            found = pattern.search(before + text[at : at + self._reach])
             if found is None or found.start() >= len(before):
                 return at
             kept.drop(len(before) - found.start())

@@ -47,10 +47,10 @@ def test_time_is_linear_in_the_depth() -> None:
     def seconds(depth: int) -> float:
         text = "<|im_" * depth + "end|>" * depth
         times = []
-        for _ in range(3):
-            began = time.perf_counter()
+        for _ in range(5):
+            began = time.process_time()
             TOKENS.removed_from(text)
-            times.append(time.perf_counter() - began)
+            times.append(time.process_time() - began)
         return min(times)
 
     assert seconds(16_000) < 40 * seconds(2_000)  # quadratic: 64 times
