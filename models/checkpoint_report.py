@@ -15,11 +15,12 @@ from torch import Tensor
 from models.architectures import kv_bytes_per_token
 from models.checkpoint_files import CheckpointError
 from models.checkpoints import FLOAT32_AT_MOST, Checkpoint
-from models.control_tokens import control_tokens, may_reason, sources
+from models.control_tokens import control_tokens, sources
 from models.cpu_dtype import SMALL
 from models.engine import TorchEngine
 from models.model_report import CallsPerMessage, EnginePath, ModelReport, Rendering, TemplateSummary, Thinking
 from models.prompts import PromptBuilder, PromptError
+from models.reasoning import tags_of
 from models.template_features import ToolsIn, user
 
 
@@ -103,7 +104,7 @@ def must_render(checkpoint: Checkpoint, prompts: PromptBuilder) -> None:
 
 
 _USER = "qzu1"
-_OTHER_REASONING = ("[THINK]", "<seed:think>", "<reasoning>", "◁think▷", "<|START_THINKING|>")
+_REASONING = re.compile(r"[<\[◁][^<>\[\]\s]{0,20}(?:think|thought|reason)[^<>\[\]\s]{0,10}[>\]▷]", re.IGNORECASE)
 _AFTER_ANSWER = re.compile(r"qza1(.*?)qzu2", re.DOTALL)
 
 
@@ -183,7 +184,7 @@ def _reason_on_cpu(checkpoint: Checkpoint, weight_bytes: int, dtype: torch.dtype
 
 def _template(checkpoint: Checkpoint, prompts: PromptBuilder) -> TemplateSummary:
     features = prompts.features
-    possible = Thinking.POSSIBLE if may_reason(checkpoint.tokenizer) else Thinking.NONE
+    possible = Thinking.POSSIBLE if tags_of(checkpoint.tokenizer) else Thinking.NONE
     return TemplateSummary(
         system=_by_template(is_rendered=features.system),
         neighbours=_by_template(is_rendered=features.neighbours),
@@ -216,8 +217,8 @@ def _warnings(checkpoint: Checkpoint, prompts: PromptBuilder) -> Iterator[str]:
     highest = max(tokenizer.get_vocab().values(), default=0)
     if highest >= rows:
         yield f"its tokenizer has ids up to {highest}, the model only {rows} rows: a prompt beyond them is refused"
-    if other := next((tag for tag in _OTHER_REASONING if any(tag in one for one in sources(tokenizer))), None):
-        yield f"its reasoning begins with {other} and is part of the text: only <think> is told apart"
+    if tags_of(tokenizer) is None and (tag := _REASONING.search("\n".join(sources(tokenizer)))):
+        yield f"its template writes {tag[0]}: a reasoning between such tags is not known, and stays in the text"
     if prompts.report.warning:
         yield prompts.report.warning
     for key, value in checkpoint.ignored.items():

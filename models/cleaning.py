@@ -11,14 +11,11 @@ import enum
 import re
 from collections.abc import Callable
 
-from models.reasoning import BEGIN, END
+from models.reasoning import ReasoningTags
 from models.special_tokens import SpecialTokens
 
 _CHANGES = re.compile(r"replace|split|strip\s*\(\s*['\"]|lower|upper|title|capitalize|regex")
 """In a template: what may join the halves of a name within one text."""
-
-
-_REASONING = re.compile(f"({BEGIN}|{END})")
 
 
 class Cut(enum.Enum):
@@ -34,14 +31,24 @@ class Cut(enum.Enum):
 class Cleaning:
     """`has_parts`: some text may have a part of a name that becomes whole in the prompt.
 
-    foreign: Names that no text but the service's may have; `own`: those that the model's own texts may not have.
+    foreign: Names that no text but the service's may have; `own`: those that the model's own texts may not have;
+    `tags`: those of its reasoning.
     changes: The template may change what stands within a text.
     """
 
-    def __init__(self, foreign: SpecialTokens, own: SpecialTokens, *, changes: bool, cut: Cut = Cut.NONE) -> None:
+    def __init__(
+        self,
+        foreign: SpecialTokens,
+        own: SpecialTokens,
+        tags: ReasoningTags,
+        *,
+        changes: bool,
+        cut: Cut = Cut.NONE,
+    ) -> None:
         self.has_parts = False
         self._foreign = foreign
         self._own = own
+        self._tags = re.compile(f"({re.escape(tags.begin)}|{re.escape(tags.end)})")
         self._changes = changes
         self._cut = cut
 
@@ -60,8 +67,8 @@ class Cleaning:
         return apart if self._cut is Cut.APART else self._foreign.kept_apart(spelled(text))
 
     def _spelled_but_reasoning(self, text: str) -> str:
-        pieces = _REASONING.split(text)
-        return "".join(one if _REASONING.fullmatch(one) else self._foreign.spelled(one) for one in pieces)
+        pieces = self._tags.split(text)
+        return "".join(one if self._tags.fullmatch(one) else self._foreign.spelled(one) for one in pieces)
 
 
 def may_change(template: str) -> bool:
@@ -69,15 +76,22 @@ def may_change(template: str) -> bool:
     return _CHANGES.search(template) is not None
 
 
-def cleaned(render: Callable[[Cleaning], str], foreign: SpecialTokens, own: SpecialTokens, *, changes: bool) -> str:
+def cleaned(
+    render: Callable[[Cleaning], str],
+    foreign: SpecialTokens,
+    own: SpecialTokens,
+    tags: ReasoningTags,
+    *,
+    changes: bool,
+) -> str:
     """The text that `render` gives, in which no name of `foreign` has come from a text."""
-    cleaning = Cleaning(foreign, own, changes=changes)
+    cleaning = Cleaning(foreign, own, tags, changes=changes)
     plain = render(cleaning)
     if not cleaning.has_parts:
         return plain
-    spelled = render(Cleaning(foreign, own, changes=changes, cut=Cut.SPELLED))
+    spelled = render(Cleaning(foreign, own, tags, changes=changes, cut=Cut.SPELLED))
     right = foreign.found_in(spelled)
     if foreign.found_in(plain) == right:
         return plain
-    apart = render(Cleaning(foreign, own, changes=changes, cut=Cut.APART))
+    apart = render(Cleaning(foreign, own, tags, changes=changes, cut=Cut.APART))
     return apart if foreign.found_in(apart) == right else spelled

@@ -12,13 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from models.reasoning import BEGIN, END
 from models.tools.format import ToolFormat
 
-REASONING_TAGS = frozenset({BEGIN, END})
-"""A model's own text may have them: templates take its reasoning out by them."""
-
-_TAG = re.compile(r"</?[|｜]?/?[A-Za-z][\w▁:=.|｜-]*(?:\s[^<>]{0,200})?/?>|\[/?[A-Z][A-Z_]+\]")
+_TAG = re.compile(r"</?[|｜]?/?[A-Za-z][\w▁:=.|｜-]*(?:\s[^<>]{0,200})?/?>|\[/?[A-Z][A-Z_]+\]|◁/?\w+▷")
 _CONTROL = re.compile(r"think|tool|reason|func|document|(?:^|[^a-z])(?:args|arg_|param)", re.IGNORECASE)
 
 
@@ -39,11 +35,6 @@ class ControlTokens:
         # Tags that are no tokens mark a tool's result just as well, whatever they are called.
         tags = {_fixed(tag) for text in texts for tag in _TAG.findall(text)}
         return frozenset(self.special) | {name for name in tokens if name.strip()} | tags
-
-
-def may_reason(tokenizer: Any) -> bool:
-    """Whether its model may reason before an answer."""
-    return BEGIN in tokenizer.get_vocab() or any(BEGIN in source for source in sources(tokenizer))
 
 
 def _fixed(tag: str) -> str:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from models.chat import ToolCall
-from models.reasoning import BEGIN, END, Reasoning, ReasoningReader, reasoning_tags
+from models.reasoning import THINK, Reasoning, ReasoningReader, reasoning_tokens, tags_of
 from models.tools.format import ToolFormat
 from models.tools.parser import CallDelta, ToolCallParser
 
@@ -33,7 +33,8 @@ class Vocabulary:
         self.tokenizer = tokenizer.backend_tokenizer
         self.pieces = _byte_pieces(self.tokenizer)
         added = self.tokenizer.get_added_tokens_decoder()
-        self.reasoning_tags = reasoning_tags(self.tokenizer)
+        self.reasoning_tags = tags_of(tokenizer) or THINK
+        self.reasoning_tokens = reasoning_tokens(tokenizer)
         self._special = {token.content: number for number, token in added.items() if token.special}
 
     def special(self, name: str) -> tuple[int, str] | None:
@@ -181,10 +182,11 @@ class AnswerText:
     ) -> None:
         spelled = {} if form is None else _spelled(vocabulary, form)
         if reasoning is not None:
-            spelled |= dict(filter(None, map(vocabulary.special, (BEGIN, END))))
+            tags = vocabulary.reasoning_tags
+            spelled |= dict(filter(None, map(vocabulary.special, (tags.begin, tags.end))))
         self._stream = TextStream(vocabulary, stop, spelled)
         self._parser = None if form is None else ToolCallParser(form)
-        self._reasoning = None if reasoning is None else ReasoningReader(reasoning)
+        self._reasoning = None if reasoning is None else ReasoningReader(reasoning, vocabulary.reasoning_tags)
 
     @property
     def stopped(self) -> bool:

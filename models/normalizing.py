@@ -1,7 +1,8 @@
 """What a tokenizer makes of each character before it finds its added tokens.
 
 An added token with `normalized` is found in the text that the tokenizer's normalizer leaves. If that changes widths or
-cases, drops accents or removes characters, a text becomes such a token without having its name: `＜ｔｏｏｌ＞` for `<tool>`.
+cases, drops accents or removes characters, a text becomes such a token without having its name, as `<TOOL>` for
+`<tool>`.
 https://huggingface.co/docs/tokenizers/api/added-tokens
 """
 

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 from models.chat import ChatMessage, PastTurn
 from models.chat_template import NONE, ChatTemplate, PromptError, PromptRejected, PromptTooSlow, TemplateValue
 from models.cleaning import Cleaning, cleaned, may_change
-from models.control_tokens import REASONING_TAGS, control_tokens, may_reason, sources
+from models.control_tokens import control_tokens, sources
 from models.normalizing import normalizing
 from models.plain_way import begun_by_user, in_system, plainest, shaped
-from models.reasoning import BEGIN, END, Reasoning
+from models.reasoning import THINK, Reasoning, tags_of
 from models.segment_tokenizer import SegmentTokenizer
 from models.special_tokens import SpecialTokens
 from models.template_features import TemplateFeatures, ToolsIn, user
@@ -97,22 +97,27 @@ class PromptBuilder:
         self._template = ChatTemplate(self._tokenizer)
         self._context_length = checkpoint.context_length
         self._memory_turns = memory_turns
+        tags = tags_of(self._tokenizer)
+        self._may_reason = tags is not None
+        self._tags = tags or THINK
         tokens = control_tokens(self._tokenizer)
         self.report: TemplateReport = report_of(self._tokenizer, self.tried, has_form=bool(tool_format))
         form = FORMATS[tool_format] if tool_format else self.report.form
-        self.tool_format: ToolFormat = bound(form, tokens.tags, opens_thinking=self.features.opens_thinking)
+        self.tool_format: ToolFormat = bound(form, tokens.tags, self._tags.end if self.features.opens_thinking else "")
         self.tool_marker: int | None = tokens.tags.get(form.trigger)
         self.has_single_calls = not self.features.several_calls
         reads = normalizing(self._tokenizer.backend_tokenizer)
         self._special = SpecialTokens(tokens.special, reads)
         control = tokens.written(self._tokenizer, self.report.texts, self.tool_format)
+        if self._may_reason:
+            control |= {self._tags.begin, self._tags.end}
         if not (self.report.with_tools.calls and self.report.without_tools.calls):
             control |= {RESULT_MARK}
         self._foreign = SpecialTokens(control, reads)
-        self._own = SpecialTokens(control - REASONING_TAGS | set(tokens.special), reads)
+        # A model's own text may have these tags: templates take its reasoning out by them.
+        self._own = SpecialTokens(control - {self._tags.begin, self._tags.end} | set(tokens.special), reads)
         self._segments = SegmentTokenizer(self._tokenizer.backend_tokenizer)
         self._changes = any(map(may_change, sources(self._tokenizer)))
-        self._may_reason = may_reason(self._tokenizer)
         self._preambles: dict[str, tuple[int, ...]] = {}
 
     @property
@@ -210,7 +215,7 @@ class PromptBuilder:
 
     def ids_of(self, text: str, begins: Reasoning | None = None) -> Sequence[int]:
         """The tokens of `text` as a part of an answer that `begins` so: names of special tokens in it are removed."""
-        closed = f"{END}\n\n" if begins is Reasoning.OPENED else ""
+        closed = f"{self._tags.end}\n\n" if begins is Reasoning.OPENED else ""
         whole = closed + self._special.removed_from(text)
         ids: list[int] = self._tokenizer(whole, add_special_tokens=False)["input_ids"]
         return ids
@@ -270,7 +275,7 @@ class PromptBuilder:
         def text(cleaning: Cleaning) -> str:
             return self._cleaned_text(cleaning, system, messages, tools, at, values, continues=continues)
 
-        return cleaned(text, self._foreign, self._own, changes=self._changes)
+        return cleaned(text, self._foreign, self._own, self._tags, changes=self._changes)
 
     def _cleaned_text(
         self,
@@ -342,7 +347,7 @@ class PromptBuilder:
 
     def _reasoning(self, ids: Sequence[int], *, continues: bool) -> Reasoning | None:
         text: str = self._tokenizer.decode(list(ids[-_TAIL:]), skip_special_tokens=False)
-        if text.rstrip().endswith(BEGIN):
+        if text.rstrip().endswith(self._tags.begin):
             return Reasoning.OPENED
         return Reasoning.POSSIBLE if self._may_reason and not continues else None
 

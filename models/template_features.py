@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from models.chat_template import PromptError
-from models.reasoning import BEGIN
+from models.reasoning import ReasoningTags
 
 Message = dict[str, Any]
 """A message as chat templates expect it."""
@@ -64,7 +64,7 @@ class TemplateFeatures:
     unanswered: A call's result without an answer, before the user's next message.
     long_ids: Ids of calls may have any length.
     neighbours: Two messages of one role after each other.
-    opens_thinking: The answer begins inside `<think>`.
+    opens_thinking: The answer begins inside its reasoning.
     """
 
     system: bool = True
@@ -119,7 +119,7 @@ class _Trial:
         return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
-def features_of(render: Render, *, with_tools: bool) -> TemplateFeatures:
+def features_of(render: Render, tags: ReasoningTags, *, with_tools: bool) -> TemplateFeatures:
     """`with_tools`: of a conversation that has tools, for which some checkpoints have a template of its own."""
     tools_in = _tools_in(render) if with_tools else ToolsIn.TEXT
     trial = _Trial(render, tools_in)
@@ -142,7 +142,7 @@ def features_of(render: Render, *, with_tools: bool) -> TemplateFeatures:
         neighbours=trial.renders(
             user("qzu1"), user("qzu2"), _assistant("qza1"), _assistant("qza2"), user("qzu3"), user("qzu4")
         ),
-        opens_thinking=trial.text(user("qzu1")).rstrip().endswith(BEGIN),
+        opens_thinking=trial.text(user("qzu1")).rstrip().endswith(tags.begin),
     )
 
 
@@ -152,10 +152,10 @@ def rendered_call(render: Render, features: TemplateFeatures) -> str:
     return trial.text(user("qzu1"), trial.asked(CALLED[0]), _result(_IDS[0], 0)) if features.calls else ""
 
 
-def rendered_texts(render: Render, features: TemplateFeatures) -> list[str]:
+def rendered_texts(render: Render, tags: ReasoningTags, features: TemplateFeatures) -> list[str]:
     """What the template writes around a conversation of every kind that it renders."""
     trial = _Trial(render, features.tools, features.json_arguments)
-    thought = _assistant(f"{BEGIN}\nqzthought\n</think>\n\nqza1")
+    thought = _assistant(f"{tags.begin}\nqzthought\n{tags.end}\n\nqza1")
     instructed = trial.text(_system("qzsys1"), user("qzu1"))
     texts = [
         instructed,

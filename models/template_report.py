@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from models.control_tokens import control_tokens, sources
+from models.reasoning import THINK, tags_of
 from models.template_features import (
     CALL_ARGUMENTS,
     CALLED,
@@ -45,14 +46,15 @@ class TemplateReport:
 
 def report_of(tokenizer: Any, render: Render, *, has_form: bool = False) -> TemplateReport:
     """`has_form`: the form of calls is set, whatever the template renders."""
-    with_tools = features_of(render, with_tools=True)
+    tags = tags_of(tokenizer) or THINK
+    with_tools = features_of(render, tags, with_tools=True)
     call = rendered_call(render, with_tools)
     form, warning = _form(tokenizer, with_tools, call)
     if _HARMONY in call:
         # The rest of its messages is its own; a call would not be one of them.
         with_tools = replace(with_tools, tools=ToolsIn.TEXT, calls=False, several_calls=True)
-    without = with_tools if with_tools.tools is ToolsIn.TEXT else features_of(render, with_tools=False)
-    texts = [*rendered_texts(render, with_tools), *rendered_texts(render, without)]
+    without = with_tools if with_tools.tools is ToolsIn.TEXT else features_of(render, tags, with_tools=False)
+    texts = [*rendered_texts(render, tags, with_tools), *rendered_texts(render, tags, without)]
     return TemplateReport(with_tools, without, form, tuple(texts), "" if has_form else warning)
 
 

@@ -328,7 +328,7 @@ def _served(
     from models.checkpoint_report import report_of_loaded
     from models.engine import EngineOptions, SpeculationMode, TorchEngine
     from models.prompts import PromptBuilder
-    from models.reasoning import reasoning_tags
+    from models.reasoning import reasoning_tokens
 
     settings = wanted.settings
     kv_cache_gb, gpu_share = _cache_memory(wanted, checkpoint.model.device.type == "cuda", beside, reserved)
@@ -351,7 +351,7 @@ def _served(
         texts,
         unwritten=texts.special,
         has_logprobs=True,
-        forms_follow_reasoning=reasoning_tags(checkpoint.tokenizer.backend_tokenizer) is not None,
+        forms_follow_reasoning=reasoning_tokens(checkpoint.tokenizer) is not None,
         report=report_of_loaded(checkpoint, prompts, engine, settings.dtype),
     )
 

@@ -214,7 +214,7 @@ class Worker:
             self._scheduler.add(sequence)
 
     def _matcher(self, job: Job, compiled: Future[Matcher]) -> Matcher:
-        return after_reasoning(compiled.result().copy(), job.reasoning, self._vocabulary.reasoning_tags, self._eos)
+        return after_reasoning(compiled.result().copy(), job.reasoning, self._vocabulary.reasoning_tokens, self._eos)
 
     def _cancel(self, sequence: SequenceState, reason: FinishReason) -> None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 
-from models.reasoning import Reasoning, ReasoningTags
+from models.reasoning import Reasoning, ReasoningTokens
 from models.structured.matcher import Matcher
 
 
@@ -22,7 +22,7 @@ class _Part(enum.Enum):
 
 
 def after_reasoning(
-    matcher: Matcher, begins: Reasoning | None, tags: ReasoningTags | None, eos: frozenset[int]
+    matcher: Matcher, begins: Reasoning | None, tags: ReasoningTokens | None, eos: frozenset[int]
 ) -> Matcher:
     """The constraint of `matcher`, of which no token has been drawn, for an answer that `begins` so."""
     if begins is None or tags is None:
@@ -36,7 +36,7 @@ class AfterReasoning(Matcher):
 
     __slots__ = ("_free", "_part", "_tags", "_text")
 
-    def __init__(self, matcher: Matcher, tags: ReasoningTags, free: bytes, part: _Part) -> None:
+    def __init__(self, matcher: Matcher, tags: ReasoningTokens, free: bytes, part: _Part) -> None:
         self._text, self._tags, self._free, self._part = matcher, tags, free, part
 
     def copy(self) -> AfterReasoning:

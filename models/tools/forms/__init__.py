@@ -38,7 +38,6 @@ _EXPLAINED = (
     ("<function_calls>", "olmo3"),
 )
 """What a template that explains a form writes, the more special first."""
-_THINKS_NO_MORE = "</think>"
 
 
 def form_of_call(text: str, name: str, arguments: str) -> ToolFormat | None:
@@ -65,10 +64,13 @@ def form_of_text(text: str) -> ToolFormat:
     return FORMATS["llama"] if '"parameters"' in text or "ipython" in text else FORMATS["json"]
 
 
-def bound(form: ToolFormat, specials: Mapping[str, int], *, opens_thinking: bool) -> ToolFormat:
-    """The form as the model of one checkpoint writes it; `specials` are its tokens, with ids, that no text spells."""
-    after = _THINKS_NO_MORE if opens_thinking and not form.leads else ""
-    form = dataclasses.replace(form, after=after)
+def bound(form: ToolFormat, specials: Mapping[str, int], thought: str = "") -> ToolFormat:
+    """The form as the model of one checkpoint writes it.
+
+    specials: Its tokens, with ids, that no text spells.
+    thought: What ends the reasoning inside which its answers begin.
+    """
+    form = dataclasses.replace(form, after="" if form.leads else thought)
     text = "\n".join(form.literals)
     return dataclasses.replace(
         form, specials=tuple((name, one) for name, one in specials.items() if name and name in text)

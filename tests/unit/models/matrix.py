@@ -13,7 +13,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from models.prompts import PromptBuilder
-from models.reasoning import BEGIN, Reasoning
+from models.reasoning import THINK, Reasoning
 from tests.unit.models.families import FAMILIES
 from tests.unit.models.template_shapes import SHAPES, shaped_checkpoint
 
@@ -90,7 +90,7 @@ def reasoning(template: str) -> str:
     built = PromptBuilder(shaped_checkpoint(template)).build("", [], "hi")
     if built.reasoning is Reasoning.OPENED:
         return "always"
-    return "told apart" if BEGIN in template else "none"
+    return "told apart" if THINK.begin in template else "none"
 
 
 def refused() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tokenizers import AddedToken
 
 from models.chat import ChatMessage
 from models.chat_template import PromptError
@@ -92,3 +93,32 @@ def test_a_model_without_variables_in_its_template_ignores_them() -> None:
     asked = [ChatMessage("user", "u")]
     given = builder.build("", messages=asked, template_values={"enable_thinking": True})
     assert (given.ids, given.reasoning) == (builder.build("", messages=asked).ids, None)
+
+
+@pytest.mark.parametrize("is_special", [True, False])
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("[THINK]", "[/THINK]"),
+        ("<|START_THINKING|>", "<|END_THINKING|>"),
+        ("<seed:think>", "</seed:think>"),
+        ("◁think▷", "◁/think▷"),
+    ],
+)
+def test_the_tags_are_those_of_the_template_or_the_tokens(begin: str, end: str, *, is_special: bool) -> None:
+    template = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
+    for source in (template, template + f"{{% if think %}}{begin}\n{{% endif %}}"):
+        checkpoint = shaped_checkpoint(source, has_tokens=False)
+        tags = [AddedToken(tag, normalized=False, special=is_special) for tag in (begin, end)]
+        checkpoint.tokenizer.add_tokens(tags, special_tokens=is_special)
+        builder = PromptBuilder(checkpoint)
+        assert builder.build("", [], f"a {begin} b").reasoning is POSSIBLE
+        opened = builder.build("", [], f"a {begin} b", template_values={"think": True})
+        assert opened.reasoning is (POSSIBLE if source == template else OPENED)
+        (number,) = checkpoint.tokenizer(begin, add_special_tokens=False).input_ids
+        assert opened.ids.count(number) == (source != template), "a user's text has no such token"
+        written = checkpoint.tokenizer(f"{begin}\nhm\n{end}\n\nYes.", add_special_tokens=False).input_ids
+        text = AnswerText(Vocabulary(checkpoint.tokenizer), (), None, POSSIBLE)
+        parts = [*map(text.step, written), text.finish()]
+        assert "".join(part.reasoning for part in parts) == "hm"
+        assert "".join(part.text for part in parts) == "Yes."

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from models.checkpoints import Checkpoint
 from models.generation import ConstraintKind, Delta, End, Job, OutputConstraint, Sampling, StreamEvent
-from models.reasoning import Reasoning, reasoning_tags
+from models.reasoning import Reasoning, reasoning_tokens
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import job
 
@@ -33,7 +33,7 @@ def checkpoint() -> Checkpoint:
 
 def asked(checkpoint: Checkpoint, begins: Reasoning, seed: int, generated: tuple[int, ...] = ()) -> Job:
     """The tags, the end, and what ends an object are made likely, or random weights would never write them."""
-    tags = reasoning_tags(checkpoint.tokenizer.backend_tokenizer)
+    tags = reasoning_tokens(checkpoint.tokenizer)
     assert tags is not None
     closing = checkpoint.tokenizer('"},', add_special_tokens=False).input_ids
     likely = {tags.begin: 8.0, tags.end: 7.0, **dict.fromkeys(closing, 8.0), 0: 9.0}

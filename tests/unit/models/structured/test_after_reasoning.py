@@ -6,13 +6,13 @@ import json
 import random
 
 from models.generation import ConstraintKind, OutputConstraint
-from models.reasoning import Reasoning, ReasoningTags
+from models.reasoning import Reasoning, ReasoningTokens
 from models.structured import Matcher
 from models.structured.after_reasoning import after_reasoning
 from tests.unit.models.structured.walks import constraints, eos, matcher_of, tokenizer, tokens_of, walk
 
 CHOICES = OutputConstraint(ConstraintKind.CHOICES, json.dumps(["yes", "no"]))
-TAGS = ReasoningTags(7, 9)
+TAGS = ReasoningTokens(7, 9)
 """Any two tokens will do."""
 THOUGHT = [11, 12, TAGS.begin, 13]
 

@@ -36,7 +36,7 @@ def test_calls_are_written_with_the_tokens_of_their_tags(name: str, is_special: 
     tags = [AddedToken(tag, normalized=False, special=is_special) for tag in TAGS[name]]
     (backend.add_special_tokens if is_special else backend.add_tokens)(tags)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", pad_token="<|pad|>")
-    form = bound(FORMATS[name], control_tokens(tokenizer).tags, opens_thinking=False)
+    form = bound(FORMATS[name], control_tokens(tokenizer).tags)
     compiler = ConstraintCompiler(tokenizer, len(tokenizer), frozenset({0}))
     try:
         for choice in ToolChoice:

@@ -179,7 +179,7 @@ def test_an_answer_may_begin_like_json_while_tools_are_on_offer(kept: Constraint
 
 @pytest.mark.parametrize("name", ["json", "llama"])
 def test_a_call_may_follow_the_reasoning_in_which_an_answer_begins(kept: ConstraintCompiler, name: str) -> None:
-    form = bound(FORMATS[name], {}, opens_thinking=True)
+    form = bound(FORMATS[name], {}, "</think>")
     call = written(form, ("order_status", '{"order": 1}'))
     wrong = written(form, ("order_status", '{"order": "1"}'))
     auto, required = (tool_constraint(form, [ORDER], choice) for choice in ToolChoice)
