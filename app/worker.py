@@ -47,6 +47,7 @@ from app.search.vector_store import OpenVectors
 from app.serving.changes import ModelChanges
 from app.serving.loading import LoadError, ModelLoader
 from app.serving.model_check import log_reports
+from app.serving.offered import OfferedModels
 from app.settings import Settings
 from models.embedder import Embedder, EmbedderError, load_embedder
 from models.generation import Engine
@@ -140,7 +141,16 @@ class Worker:
             hide=lambda number, turn: self.features.masking.indexed(self.partitions.owned(number), turn),
         )
         observer = Observers(observer, *(one.observer for one in self.features.all if one.observer is not UNOBSERVED))
-        self.partitions = Partitions(settings, self, source, clients=clients, open_store=open_store, observer=observer)
+        self._offered = OfferedModels(settings, loaded.policy, models)
+        self.partitions = Partitions(
+            settings,
+            self,
+            source,
+            clients=clients,
+            open_store=open_store,
+            observer=observer,
+            models=self._offered.names,
+        )
         batches = Batches(
             max_size=settings.batch_max_size,
             budget_s=settings.batch_budget_ms / 1000,
@@ -213,7 +223,7 @@ class Worker:
             watch = PolicyWatch(
                 self._settings.policy,
                 self._loaded.policy,
-                (self._prices, self._intake, *self.features.all),
+                (self._prices, self._intake, self._offered, *self.features.all),
                 (*([] if self._models is None else [self._models]), self._intake, *self.features.all),
                 [one.update for one in self.features.all],
             )

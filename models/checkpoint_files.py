@@ -25,6 +25,7 @@ VERSIONED = (
 )
 BLOCK, BLOCKS = 1 << 20, 64
 LONGEST_HEADER = 100_000_000  # bytes, the format's own limit
+_PATHS = (".", "/", "~")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -55,13 +56,20 @@ class CheckpointFiles:
         return sum(path.stat().st_size for path in self.folder.glob("*.safetensors"))
 
 
+def is_folder(name: str) -> bool:
+    """Whether the name of a model says where its files are on this machine, and not only what it is called."""
+    if name.endswith(GGUF) or name.startswith(_PATHS) or name.count("/") > 1:
+        return True
+    return "/" in name and Path(name).is_dir()
+
+
 def check_folder(name: str) -> None:
     """Raise `CheckpointError` if `name` can only be a folder or a file and does not exist; fast."""
     if name.endswith(GGUF):
         if not Path(name).is_file():
             raise CheckpointError(f"model {name}: there is no such file")
         return
-    if (name.startswith((".", "/", "~")) or name.count("/") > 1) and not Path(name).is_dir():
+    if (name.startswith(_PATHS) or name.count("/") > 1) and not Path(name).is_dir():
         raise CheckpointError(f"model {name}: there is no such folder")
 
 

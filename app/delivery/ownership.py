@@ -56,7 +56,8 @@ class FencedError(Exception):
 class PartitionContext:
     """Which partition to take over, and the resources for it.
 
-    `refused` are requests of which the broker has refused an event for its size (resume/tokens.py).
+    `refused` are requests of which the broker has refused an event for its size (resume/tokens.py). `models` returns
+    the names of the models that this worker serves; each commit states them.
     """
 
     number: int
@@ -68,6 +69,7 @@ class PartitionContext:
     open_store: OpenStore = PartitionStore.open
     observer: Observer = UNOBSERVED
     refused: set[RequestKey] = field(default_factory=set)
+    models: Callable[[], tuple[str, ...]] = tuple
 
     def topic_partition(self, topic: str) -> TopicPartition:
         return TopicPartition(self.settings.topic(topic), self.number)
@@ -115,6 +117,7 @@ class Ownership:
         self._fencing = asyncio.Lock()
         self._producer = producer
         self._former = start.handover
+        self._stated_models: tuple[str, ...] = ()
         self._lost_epoch = max(start.handover.lost_epoch, start.handover.epoch)
         self._first_epoch: int | None = None
         self._resume_until: int | None = None  # None: not known yet, so everything inherited is still needed
@@ -221,6 +224,11 @@ class Ownership:
         """
         return self.epoch <= self._lost_epoch < self.token_log.position
 
+    @property
+    def states_former_models(self) -> bool:
+        """Whether this worker serves other models by now than the last commit has stated."""
+        return self.context.models() != self._stated_models
+
     async def is_confirmed(self) -> bool:
         """Whether the broker has confirmed within the session timeout that this worker still owns the partition.
 
@@ -250,6 +258,7 @@ class Ownership:
             began = self.offsets[REQUESTS].tokens_from(finished)
             since = self.token_log.position if began is None else began
             floor = floor if self._first_epoch is None or since <= self._first_epoch else self._first_epoch
+        self._stated_models = self.context.models()
         return Handover(
             head=self.offsets[REQUESTS].head(finished),
             epoch=epoch,
@@ -257,6 +266,7 @@ class Ownership:
             floor=floor,
             ahead=tuple(self.offsets[REQUESTS].ahead(finished)),
             lost_epoch=self._lost_epoch if epoch <= self._lost_epoch else -1,
+            models=self._stated_models,
         )
 
     def _inherited(self, epoch: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from app.delivery import open_records
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
@@ -42,6 +42,7 @@ class Partitions:
         clients: Clients | None = None,
         open_store: OpenStore = PartitionStore.open,
         observer: Observer = UNOBSERVED,
+        models: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self.all: dict[int, Partition] = {}
         self._settings = settings
@@ -50,6 +51,7 @@ class Partitions:
         self._clients = clients or Clients(settings)
         self._open_store = open_store
         self._observer = observer
+        self._models = models
         self._token_producer = TokenProducer(self._clients)
         self._pacer = CommitPacer()
         self._standbys = Standbys()
@@ -195,6 +197,7 @@ class Partitions:
             self._pacer,
             self._open_store,
             self._observer,
+            models=self._models,
         )
 
     def _flows_again(self, partition: Partition) -> None:

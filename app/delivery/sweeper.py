@@ -83,9 +83,17 @@ class Sweeper:
     async def _sweep(self, partition: Partition) -> None:
         ownership = partition.ownership
         try:
-            await self._sweep_rows(partition, ownership)
+            if ownership.states_former_models:
+                await partition.commit(Commit())
+            if self._is_owned(partition, ownership):
+                await self._sweep_rows(partition, ownership)
+        except LostError:
+            return
         except CorruptStoreError as error:
             ownership.fail(error)
+
+    def _is_owned(self, partition: Partition, ownership: Ownership) -> bool:
+        return self._partitions.owned(partition.number) is partition and partition.ownership is ownership
 
     async def _sweep_rows(self, partition: Partition, ownership: Ownership) -> None:
         watermark = await self._partitions.watermark(partition)
@@ -104,7 +112,7 @@ class Sweeper:
             on_mark=lambda user_id, mark: marks.append((user_id, mark)) if _is_young(mark, watermark) else None,
         )
         more = True
-        while more and self._partitions.owned(partition.number) is partition and partition.ownership is ownership:
+        while more and self._is_owned(partition, ownership):
             try:
                 candidates, more = some(expired)
                 rows = [row for row in candidates if not self._in_use(partition, row)]
@@ -114,7 +122,7 @@ class Sweeper:
                 return
             deleted.update(row.table for row in rows)
             await asyncio.sleep(_REST_S if more else 0)
-        if self._partitions.owned(partition.number) is partition and partition.ownership is ownership:
+        if self._is_owned(partition, ownership):
             self._index.erase_again(partition, marks)
             partition.ownership.store.apply((), {}, now_ms=time.time_ns() // 1_000_000)
             self._observer.swept(partition.number, scanned - deleted, deleted)

@@ -73,14 +73,14 @@ class Gateway:
         self._membership: Membership | None = None
         self._peer_port = PeerPort(self._trust, owner_tls(settings), self._serve_peer, self._refused_peer)
         self.limits = Limits(settings, self.metrics)
-        self.backlog = Backlog(settings, partitions)
-        self.admission = Admission(self.limits, self.backlog, self.directory, self.links)
-        self.searching = Searching(settings)
-        self.tools = offered_tools(settings.gateway_tools)
         policy = read_policy(settings.policy)
         adapters = adapter_folders(settings.adapters)
         self.models = ServedModels(settings.models, context_lengths(settings), adapters=adapters)
         self.models.use(policy)
+        self.backlog = Backlog(settings, partitions, self.models.serve)
+        self.admission = Admission(self.limits, self.backlog, self.directory, self.links)
+        self.searching = Searching(settings)
+        self.tools = offered_tools(settings.gateway_tools)
         self.tenants = TenantLimits(settings, policy, self.models, partitions, lambda: self.live.partitions)
         self._watch = None
         if settings.policy is not None:

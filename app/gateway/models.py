@@ -1,6 +1,7 @@
-"""The available models: those of the settings, and other versions that have answered in the last hour.
+"""The available models: those that workers serve, as each states in its commits (app/delivery/commits/handover.py).
 
-A model that the settings name by its folder is `default` here.
+As long as no worker has stated any, they are those of the settings, and other versions that have answered in the last
+hour.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from app.policy.file import DEFAULT_MODEL, Policy
+from app.serving.offered import shown
 from app.settings import Settings
 from models.checkpoint_files import DEMO
 
@@ -31,21 +33,30 @@ class ServedModels:
         adapters: Collection[str] = (),
     ) -> None:
         self._adapters = frozenset(adapters)
-        self._own = tuple(DEFAULT_MODEL if is_folder(name) else name for name in configured)
+        self._own = tuple(map(shown, configured))
         self._configured = tuple(dict.fromkeys(self._own))
+        self._served: tuple[str, ...] = ()
         self._context_lengths = context_lengths or {}
         self._clock = clock
         self._last_used_at: OrderedDict[str, float] = OrderedDict()
         self._started_at = int(time.time())
 
     def use(self, policy: Policy) -> None:
-        """List the models of this policy beside those of the settings."""
+        """The models of this policy are there beside those of the settings."""
         self._configured = tuple(dict.fromkeys((*self._own, *policy.names)))
+
+    def serve(self, names: Iterable[str]) -> None:
+        """The workers serve these; the default one first. With none, what they serve is not known."""
+        self._served = tuple(dict.fromkeys(names))
 
     @property
     def default(self) -> str:
         """The model of requests that name none."""
-        return self._configured[0] if self._configured else ""
+        return next(iter(self._listed), "")
+
+    @property
+    def _listed(self) -> tuple[str, ...]:
+        return self._served or self._configured
 
     def answered(self, version: str) -> None:
         self._last_used_at[version] = self._clock()
@@ -54,7 +65,9 @@ class ServedModels:
             self._last_used_at.popitem(last=False)
 
     def names(self) -> list[str]:
-        """The configured models first, then versions of others by name."""
+        """Those that are served; if that is not known, the configured models, then versions of others by name."""
+        if self._served:
+            return list(self._served)
         since = self._clock() - RECENT_S
         recent = sorted(
             version
@@ -89,11 +102,6 @@ class ServedModels:
         }
 
 
-def is_folder(name: str) -> bool:
-    """Whether a model is named by a folder of a machine, which callers do not learn: it is `default` to them."""
-    return name.startswith((".", "~")) or Path(name).is_absolute()
-
-
 def context_lengths(settings: Settings) -> dict[str, int]:
     """Most tokens of prompt and answer of `PARLEY_MODEL`, if it is `demo` or a folder of this machine."""
     folder = DEMO if settings.model == "demo" else Path(settings.model).expanduser()
@@ -102,5 +110,4 @@ def context_lengths(settings: Settings) -> dict[str, int]:
         own = int(config["max_position_embeddings"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    name = DEFAULT_MODEL if is_folder(settings.model) else settings.model
-    return {name: min(own, settings.context_length or own)}
+    return {shown(settings.model): min(own, settings.context_length or own)}

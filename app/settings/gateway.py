@@ -12,6 +12,8 @@ from pydantic_settings import BaseSettings
 
 from app.settings.names import PREFIX
 
+_HEADER = r"^([A-Za-z0-9!#$%&'*+.^_`|~-]{1,64})?$"
+
 
 class GatewaySettings(BaseSettings):
     gateway_host: str = Field("127.0.0.1", min_length=1, description="address that the gateway binds")
@@ -40,6 +42,22 @@ class GatewaySettings(BaseSettings):
     )
     gateway_api_keys: str = Field(
         "", description="`KEY=user`, `KEY=tenant/user` or `KEY=tenant/*`; several with `,`", repr=False
+    )
+    gateway_user_header: str = Field(
+        "",
+        pattern=_HEADER,
+        description="header that names the user of a request with a tenant's key (`KEY=tenant/*`), as "
+        "`X-OpenWebUI-User-Id`; not read with a user's own key; empty: none",
+    )
+    gateway_conversation_header: str = Field(
+        "",
+        pattern=_HEADER,
+        description="header that names the conversation of such a request, as `X-OpenWebUI-Chat-Id`; empty: none",
+    )
+    gateway_tenant_user: str = Field(
+        "",
+        max_length=64,
+        description="user of a request with a tenant's key that names none; empty: it is refused",
     )
     jwt_secret: str = Field("", description="shared secret of JWTs, at least 32 bytes", repr=False)
     jwt_jwks: str = Field("", description="JWKS with the public keys of JWTs, a file or URL")

@@ -1,6 +1,6 @@
 """What a partition's owner commits in the metadata of the `requests` offset; of the other topics' offsets, `a` alone.
 
-Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"f":floor,"a":[gap,run,...],"l":lost_epoch}`.
+Layout: JSON, `{"v":1,"e":epoch,"t":tokens_offset,"f":floor,"a":[gap,run,...],"l":lost_epoch,"m":[name,...]}`.
 
 - `e`: epoch of the owner that committed. An owner that was disconnected compares it to find out whether it has a
   successor, before it writes anything (see ownership.py).
@@ -11,6 +11,7 @@ Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"f":floor,"a":[gap,ru
 - `a`: offsets finished ahead of the committed one: from there, skip `gap` offsets, then `run` offsets are finished, and
   so on.
 - `l`: if `tokens` was created anew, the highest epoch that its readers may have seen before; -1 otherwise.
+- `m`: the names of the models that the owner serves, the default one first. Gateways list them.
 
 Kafka rejects metadata of more than 4,096 bytes (`offset.metadata.max.bytes`). Runs that do not fit are left out, the
 highest offsets first. After a crash those records are recognized by the table of ended requests; a dead letter among
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 MAX_BYTES = 4000
+MAX_MODELS_BYTES = 1000
 MAX_AHEAD = 10_000_000
 
 
@@ -38,6 +40,7 @@ class Handover:
     floor: int = -1
     ahead: tuple[int, ...] = ()
     lost_epoch: int = -1
+    models: tuple[str, ...] = ()
 
 
 class _Metadata(msgspec.Struct, omit_defaults=True):
@@ -47,16 +50,17 @@ class _Metadata(msgspec.Struct, omit_defaults=True):
     f: int
     a: list[int]
     l: int = -1  # noqa: E741
+    m: tuple[str, ...] = ()
 
 
 def encode_metadata(handover: Handover) -> str:
-    runs = _runs(handover.head, handover.ahead)
+    runs, models = _runs(handover.head, handover.ahead), _fitting(handover.models)
     while True:
         raw = msgspec.json.encode(
-            _Metadata(1, handover.epoch, handover.tokens_offset, handover.floor, runs, handover.lost_epoch)
+            _Metadata(1, handover.epoch, handover.tokens_offset, handover.floor, runs, handover.lost_epoch, models)
         )
         if len(raw) <= MAX_BYTES:
-            return raw.decode("ascii")
+            return raw.decode()
         runs = runs[: max(0, len(runs) - 2 - (len(raw) - MAX_BYTES) // 8 * 2)]
 
 
@@ -74,13 +78,19 @@ def decode_handover(head: int, metadata: str) -> Handover:
     for gap, run in zip(stored.a[::2], stored.a[1::2], strict=True):
         ahead.extend(range(at + gap, at + gap + run))
         at += gap + run
-    return Handover(head, stored.e, stored.t, stored.f, tuple(ahead), stored.l)
+    return Handover(head, stored.e, stored.t, stored.f, tuple(ahead), stored.l, stored.m)
 
 
 def finished_ahead(metadata: str) -> int:
     """How many offsets are finished ahead of the committed one."""
     stored = _stored(metadata)
     return 0 if stored is None else sum(stored.a[1::2])
+
+
+def models_served(metadata: str) -> tuple[str, ...]:
+    """The names of the models that the owner served when it committed this."""
+    stored = _stored(metadata)
+    return () if stored is None else stored.m
 
 
 def _stored(metadata: str) -> _Metadata | None:
@@ -91,6 +101,17 @@ def _stored(metadata: str) -> _Metadata | None:
     if stored.v != 1 or len(stored.a) % 2 or min(stored.a, default=0) < 0 or sum(stored.a[1::2]) > MAX_AHEAD:
         return None
     return stored
+
+
+def _fitting(models: Sequence[str]) -> tuple[str, ...]:
+    """The first names, as many as have room."""
+    size, kept = 0, []
+    for name in models:
+        size += len(msgspec.json.encode(name)) + 1
+        if size > MAX_MODELS_BYTES:
+            break
+        kept.append(name)
+    return tuple(kept)
 
 
 def _runs(head: int, ahead: Sequence[int]) -> list[int]:

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
-from pathlib import Path
 
 import msgspec
 
@@ -36,6 +35,7 @@ from app.wire.error import ErrorCode
 from app.wire.event import FALLBACK, Plan
 from app.wire.request import Request
 from app.wire.validation import prompt_bytes
+from models.checkpoint_files import is_folder
 from models.generation import Delta, Failure, FinishReason, Job, StreamEvent
 from models.registry import ModelRegistry, ServedModel
 
@@ -119,7 +119,7 @@ class Routing(Feature):
     def not_served(self, name: str | None, tenant: str) -> Refused:
         """No model has that name. A model that is named by its folder is offered as `default`."""
         usable = (one for one in self.models if self._may_name(tenant, one))
-        names = {name for one in usable for name in one.names if not Path(name).is_absolute()}
+        names = {name for one in usable for name in one.names if not is_folder(name)}
         offered = ", ".join(sorted(names)) or "none that this tenant may name"
         return Refused(ErrorCode.MODEL_NOT_FOUND, f"model: there is no {name!r}; there are: {offered}")
 

@@ -10,6 +10,7 @@ from app.gateway.auth.identity import DevelopmentIdentity, Identity
 from app.gateway.auth.jwt import TokenCheck
 from app.gateway.auth.keys import ANY_USER, ApiKeys, Grant, Role
 from app.gateway.auth.loopback import is_loopback
+from app.gateway.auth.naming import Naming
 from app.gateway.errors import ApiError
 from app.settings import Settings
 from app.wire.error import ErrorCode
@@ -26,9 +27,10 @@ class OpenHostError(Exception):
 class Caller:
     """An authenticated caller. A developer and a tenant's backend act for users that they name."""
 
-    def __init__(self, request: HTTPConnection, grant: Grant | None) -> None:
+    def __init__(self, request: HTTPConnection, grant: Grant | None, naming: Naming) -> None:
         self._request = request
         self._grant = grant
+        self._naming = naming
         self._names_users = grant is None or grant.user is None
 
     @property
@@ -73,15 +75,32 @@ class Caller:
 
         Raises `ApiError`.
         """
-        return self.identity(user_id or (user if self._names_users else None))
+        return self.identity(user_id, user if self._names_users else None)
 
-    def identity(self, named: str | None = None) -> Identity:
-        """The user of the request. Raises `ApiError` if the caller may not act for that user."""
-        named = self._request.query_params.get("user_id") or named
-        identity = DevelopmentIdentity(named or DEVELOPER) if self._grant is None else _of(self._grant, named)
+    def identity(self, named: str | None = None, label: str | None = None) -> Identity:
+        """The user of the request; `label` counts if nothing else names one. Raises `ApiError` if the caller may not
+        act for that user.
+        """
+        identity = self._identity(named, label)
         if not is_user_id(identity.user_id):
             raise ApiError(ErrorCode.INVALID_REQUEST, "user_id: must have 1-128 characters", param="user_id")
         return identity
+
+    def _identity(self, named: str | None, label: str | None) -> Identity:
+        if self._grant is not None and self._grant.user is not None:
+            return _own(self._grant, self._request.query_params.get("user_id") or named)
+        user = self._naming.user(self._request, named, label)
+        if self._grant is None:
+            return DevelopmentIdentity(user or DEVELOPER)
+        user = user or self._naming.otherwise
+        if not user:
+            raise self._naming.unnamed()
+        return Identity(user, self._grant.tenant)
+
+    @property
+    def conversation(self) -> str | None:
+        """The conversation that a header of the request names; None with a user's own key. Raises `ApiError`."""
+        return self._naming.conversation(self._request) if self._names_users else None
 
 
 class Access:
@@ -89,6 +108,7 @@ class Access:
 
     def __init__(self, settings: Settings) -> None:
         self._keys = ApiKeys(settings.gateway_api_keys)
+        self._naming = Naming.of(settings)
         self._tokens = TokenCheck(settings)
         self.development = not self._keys and not self._tokens
         if self.development and not is_loopback(settings.gateway_host):
@@ -103,7 +123,7 @@ class Access:
 
     async def caller(self, request: HTTPConnection) -> Caller:
         """The authenticated caller, also in `request.state.caller`; raises `ApiError`."""
-        caller = Caller(request, None if self.development else await self._grant(request))
+        caller = Caller(request, None if self.development else await self._grant(request), self._naming)
         request.state.caller = caller
         return caller
 
@@ -135,11 +155,7 @@ def _credential(request: HTTPConnection) -> str:
     return ""
 
 
-def _of(grant: Grant, named: str | None) -> Identity:
-    if grant.user is not None:
-        if named not in {None, grant.user}:
-            raise ApiError(ErrorCode.UNAUTHORIZED, "this key belongs to another user", status=403, param="user_id")
-        return Identity(grant.user, grant.tenant)
-    if not named:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "this key belongs to a tenant: name the user_id", param="user_id")
-    return Identity(named, grant.tenant)
+def _own(grant: Grant, named: str | None) -> Identity:
+    if grant.user is None or named not in {None, grant.user}:
+        raise ApiError(ErrorCode.UNAUTHORIZED, "this key belongs to another user", status=403, param="user_id")
+    return Identity(grant.user, grant.tenant)

@@ -7,7 +7,7 @@ from typing import Any
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import invalid
 from app.wire.ids import new_request_id
-from app.wire.request import Request, RequestFields
+from app.wire.request import DEFAULT_CONVERSATION, Request, RequestFields
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 
 
@@ -31,13 +31,15 @@ class FormatBody(ResponseFormat, frozen=True, kw_only=True, rename={"schema_": "
 class AskBody(RequestFields, frozen=True, kw_only=True):
     response_format: FormatBody | None = None
 
-    def request(self, identity: Identity, *, store: bool = True) -> Request:
-        """`store` applies if the body has none."""
+    def request(self, identity: Identity, *, store: bool = True, conversation: str | None = None) -> Request:
+        """`store` and `conversation` apply if the body has none."""
         fields = {name: getattr(self, name) for name in RequestFields.__struct_fields__}
+        named = self.conversation_id
         fields |= {
             "request_id": self.request_id or new_request_id(),
             "user_id": identity.user_id,
             "tenant": identity.tenant,
+            "conversation_id": named if named != DEFAULT_CONVERSATION else conversation or named,
             "store": store if self.store is None else self.store,
             "max_tokens": None if self.max_tokens == -1 else self.max_tokens,
             "response_format": None if self.response_format is None else self.response_format.response_format,

@@ -1,8 +1,10 @@
 """Refuse requests that could not begin in time.
 
 A task reads the worker group's offsets every few seconds, for all partitions at once, so a request causes no extra
-reads. Whose requests wait for what is in estimate.py: a user is refused for a backlog of their own or of very many
-users, not for another's. The estimate does not include earlier requests of the same conversation.
+reads. Their metadata also has the models that are served.
+
+Whose requests wait for what is in estimate.py: a user is refused for a backlog of their own or of very many users, not
+for another's. The estimate does not include earlier requests of the same conversation.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from app.delivery.commits.handover import finished_ahead
+from app.delivery.commits.handover import finished_ahead, models_served
 from app.gateway.errors import ApiError
 from app.gateway.limits.estimate import Estimate, Sample
 from app.kafka.clients import consumer
@@ -34,19 +36,29 @@ _LONGEST_RETRY_S = 60.0
 
 
 class Backlog:
-    """Reads the worker group's offsets while the gateway runs."""
+    """Reads the worker group's offsets while the gateway runs. `serve` is called with the names of the models that the
+    owners of the partitions serve.
+    """
 
-    def __init__(self, settings: Settings, partitions: int) -> None:
+    def __init__(
+        self, settings: Settings, partitions: int, serve: Callable[[Iterable[str]], None] = lambda _: None
+    ) -> None:
         self._settings = settings
         self._topic = settings.topic("requests")
         self._partitions = [TopicPartition(self._topic, number) for number in range(partitions)]
         self.estimate = Estimate(settings.max_in_flight)
         self._ended: Counter[int] = Counter()
+        self._serve = serve
         self._observing: asyncio.Task[None] | None = None
+        self._observed = asyncio.Event()
 
     def start(self) -> None:
-        if self._settings.gateway_start_s:
-            self._observing = asyncio.create_task(self._keep_observing(), name="backlog")
+        self._observing = asyncio.create_task(self._keep_observing(), name="backlog")
+
+    async def observed(self) -> None:
+        """Wait until the offsets were read once, but not for a Kafka that is away."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._observed.wait(), EVERY_S)
 
     async def stop(self) -> None:
         if self._observing is not None:
@@ -74,7 +86,7 @@ class Backlog:
         """
         most_s = self._settings.gateway_start_s
         wait_s = self.estimate.wait_s(self._partition(user_id), user_id, time.monotonic())
-        if wait_s <= most_s:
+        if not most_s or wait_s <= most_s:
             return
         excess_s = min(wait_s - most_s, _LONGEST_RETRY_S)
         about = "about" if excess_s < _LONGEST_RETRY_S else "more than"
@@ -96,6 +108,7 @@ class Backlog:
                 await ends.start()
                 while True:
                     self.estimate.add(await self._observe(admin, ends))
+                    self._observed.set()
                     logged = ""
                     await asyncio.sleep(EVERY_S)
             except (KafkaError, OSError) as error:
@@ -115,6 +128,7 @@ class Backlog:
 
     async def _observe(self, admin: AIOKafkaAdminClient, records: AIOKafkaConsumer) -> Sample:
         committed = await admin.list_consumer_group_offsets(self._settings.group, partitions=self._partitions)
+        self._serve(name for one in committed.values() for name in models_served(one.metadata))
         ends = await records.end_offsets(self._partitions)
         firsts = await records.beginning_offsets(self._partitions)
         done = {tp.partition: finished(committed.get(tp), firsts[tp]) for tp in self._partitions}

@@ -27,8 +27,10 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     add_generation_prompt: bool = True
     conversation_id: str | None = None
 
-    def requests(self, identity: Identity, *, store: bool = True) -> list[Request]:
-        """One request per choice. The first belongs to the named conversation, each other to one of its own."""
+    def requests(self, identity: Identity, *, store: bool = True, conversation: str | None = None) -> list[Request]:
+        """One request per choice. The first belongs to the named conversation, each other to one of its own. `store`
+        and `conversation` apply if the body has none.
+        """
         self.check_tenant(identity)
         if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs", "needs logprobs")
@@ -37,15 +39,15 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
         if not self.messages:
             raise invalid("messages", "is empty")
         choices = self.choices
-        first = self._request(identity, store=store)
+        first = self._request(identity, store=store, conversation=self.conversation_id or conversation)
         check_size(first, choices)
         return choices_of(first, choices)
 
-    def _request(self, identity: Identity, *, store: bool) -> Request:
+    def _request(self, identity: Identity, *, store: bool, conversation: str | None) -> Request:
         most = limit_of(self.max_completion_tokens, self.max_tokens, unset=REST_OF_CONTEXT)
         fields = self.fields(identity, store=store, max_tokens=most)
-        if self.conversation_id:
-            fields["conversation_id"] = self.conversation_id
+        if conversation:
+            fields["conversation_id"] = conversation
         tools, choice = allowed_of(self.tools, self.tool_choice)
         return Request(
             **fields,

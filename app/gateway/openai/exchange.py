@@ -59,7 +59,7 @@ class Exchange:
     ) -> None:
         self._gateway = gateway
         self._http = http
-        self._caller = caller
+        self.caller = caller
         self._identity = identity
         self._ignored = ignored
 
@@ -106,7 +106,7 @@ class Exchange:
             bounds.STALL_S,
             self._gateway.metrics,
             closed,
-            self._caller.valid_s,
+            self.caller.valid_s,
             headers,
         )
 

@@ -55,7 +55,7 @@ async def ask(request: Request) -> Response:
     identity = caller.identity(body.user_id)
     if wants_events(request):
         return await AnswerStreams(gateway, caller, identity).ask(request, body, ignored)
-    asked = body.request(identity, store=gateway.settings.gateway_store)
+    asked = body.request(identity, store=gateway.settings.gateway_store, conversation=caller.conversation)
     (asked,) = await gateway.admit(identity, [asked])
     await gateway.request_producer.ask(asked, is_new=body.request_id is None)
     reply = {

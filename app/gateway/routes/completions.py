@@ -35,7 +35,10 @@ async def chat(request: Request) -> Response:
     again.
     """
     gateway, exchange, body, identity = await _read(request, ChatBody)
-    asked = await exchange.admit(body.requests(identity, store=gateway.settings.gateway_store))
+    conversation = exchange.caller.conversation
+    asked = await exchange.admit(
+        body.requests(identity, store=gateway.settings.gateway_store, conversation=conversation)
+    )
     reply = ChatReply(asked, body.model or gateway.models.default, wants_usage=body.wants_usage)
     return await exchange.answer(asked, reply, stream=body.stream)
 

@@ -26,11 +26,10 @@ _MODEL = shape(
 
 @router.get("", responses=replies(shape(object="string", data="array")))
 async def models(request: Request) -> Response:
-    """The models that the caller may use: those of the settings, and versions of others that have answered in the last
-    hour.
-    """
+    """The models that workers serve and the caller may use."""
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
+    await gateway.backlog.observed()
     entries = [gateway.models.entry(name) for name in gateway.models.names() if gateway.may_name(caller, name)]
     return json_response({"object": "list", "data": entries})
 
@@ -39,7 +38,8 @@ async def models(request: Request) -> Response:
 async def model(request: Request, name: str) -> Response:
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
+    await gateway.backlog.observed()
     if not gateway.models.knows(name) or not gateway.may_name(caller, name):
-        message = "no model with this name has answered in the last hour"
+        message = "no worker serves a model with this name"
         raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
     return json_response(gateway.models.entry(name))

@@ -41,7 +41,8 @@ class AnswerStreams:
         if is_reconnect(http):
             return await self._again(http, body.request_id)
         gateway, limits = self._gateway, self._gateway.limits
-        asked = body.request(self._identity, store=gateway.settings.gateway_store)
+        store, conversation = gateway.settings.gateway_store, self._caller.conversation
+        asked = body.request(self._identity, store=store, conversation=conversation)
         limits.open_stream(self._identity)
         try:
             (asked,) = await gateway.admit(self._identity, [asked])

@@ -159,7 +159,7 @@ class Channel:
         caller = await self._gateway.access.caller(self._socket)
         identity = caller.identity(message.user_id)
         if isinstance(message, AskMessage):
-            return await self._ask(message, identity, ignored)
+            return await self._ask(message, identity, caller.conversation, ignored)
         self._gateway.limits.admit_lookup(identity)
         key = (identity.user_id, message.request_id)
         match message:
@@ -176,8 +176,9 @@ class Channel:
                 await self._send({"type": "cancelling", "ref": message.ref, "request_id": message.request_id})
         return None
 
-    async def _ask(self, message: AskMessage, identity: Identity, ignored: list[str]) -> None:
-        asked = message.request(identity, store=self._gateway.settings.gateway_store)
+    async def _ask(self, message: AskMessage, identity: Identity, conversation: str | None, ignored: list[str]) -> None:
+        store = self._gateway.settings.gateway_store
+        asked = message.request(identity, store=store, conversation=conversation)
         (asked,) = await self._gateway.admit(identity, [asked])
         await self._gateway.request_producer.ask(asked, is_new=message.request_id is None)
         reply: dict[str, Any] = {"request_id": asked.request_id, "conversation_id": asked.conversation_id}

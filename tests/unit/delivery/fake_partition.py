@@ -75,6 +75,7 @@ class Own:
     inflight_requests: dict[RequestKey, InFlight] = field(default_factory=dict)
     erasing: dict[str, Erased] = field(default_factory=dict)
     mark_locks: UserLocks = field(default_factory=UserLocks)
+    states_former_models: bool = False
 
     def mark_of(self, user_id: str) -> Erased | None:
         return self.erasing.get(user_id) or mark_of(self.store, user_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -101,6 +102,18 @@ async def test_log_that_was_made_anew_is_read_from_its_beginning_and_fenced_agai
     ownership.token_log.epoch = 901
     assert not ownership.needs_new_fence
     assert ownership._handover([], 901).lost_epoch == -1
+
+
+async def test_each_commit_states_the_models_that_are_served_then() -> None:
+    names = ("demo",)
+    context = dataclasses.replace(place_of(40), models=lambda: names)
+    ownership = ownership_of(Handover(10, epoch=30), context)
+    assert ownership.states_former_models, "nothing was committed yet"
+    assert ownership._handover([], 40).models == ("demo",)
+    assert not ownership.states_former_models
+    names = ("demo", "small")
+    assert ownership.states_former_models
+    assert ownership._handover([], 40).models == names
 
 
 async def test_ownership_is_confirmed_by_a_fresh_commit_or_by_the_broker() -> None:

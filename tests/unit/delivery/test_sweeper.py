@@ -135,3 +135,18 @@ async def test_sweep_repeats_deletions_of_young_marks_alone() -> None:
     index = Index()
     await sweeper_of(partitions, index).sweep()
     assert index.users == ["young"]
+
+
+async def test_sweep_states_the_models_that_are_served_since_the_last_commit() -> None:
+    partitions = OnePartition()
+    committed: list[Commit] = []
+
+    async def commit(one: Commit) -> None:
+        committed.append(one)
+
+    partitions.partition.commit = commit  # type: ignore[method-assign]
+    await sweeper_of(partitions).sweep()
+    assert committed == []
+    partitions.partition.ownership.states_former_models = True
+    await sweeper_of(partitions).sweep()
+    assert committed == [Commit()]

@@ -33,3 +33,16 @@ def test_no_caller_sees_where_a_model_is() -> None:
     assert models.default == "default"
     assert "default" in models.names_of(None)
     assert ServedModels(["~/mine", "./here", "org/name"]).names() == ["default", "org/name"]
+
+
+def test_what_workers_serve_counts_and_not_the_gateways_own_settings() -> None:
+    models = ServedModels(["/srv/elsewhere"])
+    models.answered("shop@1")
+    models.serve(name for name in ("shop", "small", "shop"))
+    assert models.names() == ["shop", "small"]
+    assert models.default == "shop"
+    assert "default" in models.names_of("shop")
+    assert models.knows("shop@1"), "a version that has answered may be named"
+    assert not models.knows("default")
+    models.serve(())
+    assert models.names() == ["default", "shop@1"], "no worker has stated any"

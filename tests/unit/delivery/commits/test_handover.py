@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.delivery.commits.handover import MAX_BYTES, Handover, decode_handover, encode_metadata, finished_ahead
+from app.delivery.commits.handover import (
+    MAX_BYTES,
+    MAX_MODELS_BYTES,
+    Handover,
+    decode_handover,
+    encode_metadata,
+    finished_ahead,
+    models_served,
+)
 
 offset = st.integers(0, 2**53)
 
@@ -16,7 +24,9 @@ def handovers(draw: st.DrawFn, most: int = 40) -> Handover:
     head = draw(offset)
     reach = draw(st.sampled_from((30, 10_000)))  # a short one has runs of neighbours
     ahead = draw(st.sets(st.integers(head + 1, head + reach), max_size=most))
-    return Handover(head, draw(offset), draw(offset), draw(offset), tuple(sorted(ahead)), draw(st.integers(-1, 2**53)))
+    models = tuple(draw(st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=4)))
+    lost = draw(st.integers(-1, 2**53))
+    return Handover(head, draw(offset), draw(offset), draw(offset), tuple(sorted(ahead)), lost, models)
 
 
 @given(handovers())
@@ -64,3 +74,20 @@ def test_finished_ahead_is_counted_without_listing_it() -> None:
     ahead = (11, 12, 20, 21, 22)
     assert finished_ahead(encode_metadata(Handover(10, ahead=ahead))) == len(ahead)
     assert finished_ahead("written by hand") == finished_ahead("") == 0
+
+
+def test_more_models_than_have_room_lose_the_last_ones_and_leave_room_for_runs() -> None:
+    models = tuple(f"модель-{number}" for number in range(1000))
+    ahead = tuple(range(11, 5000, 2))
+    metadata = encode_metadata(Handover(10, 10**12, 10**12, 10**12, ahead, models=models))
+    kept = models_served(metadata)
+    assert kept == models[: len(kept)]
+    assert MAX_MODELS_BYTES - 30 < len("".join(f'"{name}",' for name in kept).encode()) <= MAX_MODELS_BYTES
+    assert len(metadata.encode()) <= MAX_BYTES
+    assert len(decode_handover(10, metadata).ahead) > 300
+
+
+@pytest.mark.parametrize("metadata", ["", "foreign", '{"v":1,"e":3,"t":4,"f":2,"a":[],"m":7}'])
+def test_metadata_of_somebody_else_or_of_a_release_before_states_no_models(metadata: str) -> None:
+    assert models_served(metadata) == ()
+    assert models_served('{"v":1,"e":3,"t":4,"f":2,"a":[]}') == ()

@@ -8,6 +8,7 @@ import hmac
 import json
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,11 @@ def access(**values: Any) -> Access:
     return Access(Settings(_env_file=None, **values))
 
 
-def request(authorization: str = "", query: str = "", host: str = "127.0.0.1") -> Request:
+def request(
+    authorization: str = "", query: str = "", host: str = "127.0.0.1", named: Sequence[tuple[str, bytes]] = ()
+) -> Request:
     headers = [(b"host", host.encode()), (b"authorization", authorization.encode())]
+    headers += [(name.lower().encode(), value) for name, value in named]
     return Request({
         "type": "http", "method": "GET", "path": "/", "scheme": "http", "server": ("127.0.0.1", 80),
         "query_string": query.encode(), "headers": headers,
@@ -190,6 +194,79 @@ async def test_a_tenants_backend_names_its_users_and_stays_within_the_tenant() -
     with pytest.raises(ApiError) as refused:
         await asks.identify(request("Bearer key-of-backend-01"))
     assert refused.value.param == "user_id"
+
+
+NAMED = {
+    **KEYS,
+    "gateway_user_header": "X-OpenWebUI-User-Id",
+    "gateway_conversation_header": "X-OpenWebUI-Chat-Id",
+}
+NINA, BACKEND = "Bearer key-of-nina-0123", "Bearer key-of-backend-01"
+LENA = [("X-OpenWebUI-User-Id", b"lena"), ("X-OpenWebUI-Chat-Id", b"c7")]
+
+
+async def test_a_header_names_the_user_and_the_conversation_of_a_tenants_key() -> None:
+    caller = await access(**NAMED).caller(request(BACKEND, named=LENA))
+    assert caller.identity() == Identity("lena", "acme")
+    assert caller.conversation == "c7"
+    assert caller.identity("lena") == Identity("lena", "acme")
+    assert caller.identity_of(None, "a label") == Identity("lena", "acme"), "`user` is a label beside the header"
+
+
+async def test_a_users_own_key_has_its_user_whatever_headers_say() -> None:
+    for key, own in (("key-of-nina-0123", Identity("nina")), ("key-of-acme-0123", Identity("omar", "acme"))):
+        caller = await access(**NAMED, gateway_tenant_user="shared").caller(request(f"Bearer {key}", named=LENA))
+        assert caller.identity() == own
+        assert caller.conversation is None
+
+
+@pytest.mark.parametrize("query", ["", "user_id=omar"])
+async def test_a_body_or_a_query_that_names_another_user_than_the_header_is_refused(query: str) -> None:
+    caller = await access(**NAMED).caller(request(BACKEND, query, named=LENA))
+    with pytest.raises(ApiError) as refused:
+        caller.identity_of("omar" if not query else "lena", None)
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(
+    "named", [[("X-OpenWebUI-User-Id", b"lena"), ("X-OpenWebUI-User-Id", b"omar")], [("X-OpenWebUI-User-Id", b"\xff")],
+              [("X-OpenWebUI-User-Id", b"l" * 200)]]
+)  # fmt: skip
+async def test_a_header_that_names_nobody_for_certain_is_refused(named: list[tuple[str, bytes]]) -> None:
+    with pytest.raises(ApiError) as refused:
+        await access(**NAMED).identify(request(BACKEND, named=named))
+    assert refused.value.status == 400
+
+
+async def test_a_header_may_have_letters_of_every_language_and_a_long_conversation_is_refused() -> None:
+    caller = await access(**NAMED).caller(request(BACKEND, named=[("x-openwebui-user-id", "zoë".encode())]))
+    assert caller.identity() == Identity("zoë", "acme")
+    assert caller.conversation is None
+    caller = await access(**NAMED).caller(request(BACKEND, named=[("x-openwebui-chat-id", b"c" * 300)]))
+    with pytest.raises(ApiError):
+        _ = caller.conversation
+
+
+async def test_without_the_header_a_tenants_key_has_the_user_of_the_settings_or_is_refused() -> None:
+    with pytest.raises(ApiError, match="header X-OpenWebUI-User-Id") as refused:
+        await access(**NAMED).identify(request(BACKEND))
+    assert refused.value.param == "user_id"
+    for named in ([], [("X-OpenWebUI-User-Id", b"")]):
+        asks = access(**NAMED, gateway_tenant_user="shared")
+        assert await asks.identify(request(BACKEND, named=named)) == Identity("shared", "acme")
+    assert await asks.identify(request(BACKEND), "omar") == Identity("omar", "acme")
+
+
+async def test_headers_are_nothing_unless_a_setting_names_them() -> None:
+    with pytest.raises(ApiError):
+        await access(**KEYS).identify(request(BACKEND, named=LENA))
+    assert (await access(**KEYS).caller(request(BACKEND, "user_id=omar", named=LENA))).conversation is None
+
+
+async def test_without_keys_headers_name_users_too() -> None:
+    headers = {name: value for name, value in NAMED.items() if name != "gateway_api_keys"}
+    caller = await access(**headers).caller(request(named=LENA))
+    assert (caller.identity().user_id, caller.conversation) == ("lena", "c7")
 
 
 def test_no_two_identities_are_the_same_user_on_kafka() -> None:
