@@ -6,8 +6,11 @@ commands are Faust's: `parley worker` is `faust -A app worker`.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -17,8 +20,10 @@ from app.process_end import end_process
 
 _OWN = {
     "audit": "app.commands.audit:audit",
+    "cancel": "app.commands.control:cancel",
     "chat": "app.commands.chat:chat",
     "demo": "app.commands.demo:demo",
+    "erase": "app.commands.control:erase",
     "experiment": "app.commands.experiment:experiment",
     "gateway": "app.commands.gateway:gateway",
     "local": "app.commands.local:local",
@@ -64,9 +69,24 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name in _OWN:
             module, name = _OWN[cmd_name].split(":")
-            command: click.Command = getattr(import_module(module), name)
+            with _interruptible():
+                command: click.Command = getattr(import_module(module), name)
             return command
         return worker if cmd_name == "worker" else None
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """While modules are imported, Ctrl-C ends the process at once. A `KeyboardInterrupt` may come where a library, as
+    pydantic, prints it and goes on.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(0))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _in_one_line(error: click.UsageError) -> click.ClickException:
@@ -88,7 +108,8 @@ def worker(arguments: tuple[str, ...]) -> None:
     """Run a worker; the options are those of `faust worker`."""
     from app import app  # builds the Faust application
 
-    sys.argv[1:] = ["worker", *arguments]
+    # With Faust, -h is the host of the web server.
+    sys.argv[1:] = ["worker", *(["--help"] if arguments == ("-h",) else arguments)]
     app.main()
 
 

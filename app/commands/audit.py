@@ -36,7 +36,7 @@ _HEADS_AGAIN = 5
 _File = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.group()
+@click.group(short_help="Show, verify and sign the audit log.")
 def audit() -> None:
     """Show the audit log, verify that it is complete, and sign its state."""
 

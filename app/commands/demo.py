@@ -16,7 +16,7 @@ from app.demo.script import SPEAKERS, DemoError
 from app.local.report import timed
 
 
-@click.command()
+@click.command(short_help="Two users chat through a real Kafka on this machine.")
 @click.option("--once", is_flag=True, help="Exit after the script instead of staying up.")
 @click.option(
     "--data-dir",

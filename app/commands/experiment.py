@@ -40,7 +40,7 @@ _COLUMNS = {
 }
 
 
-@click.command()
+@click.command(short_help="Compare the arms of an experiment.")
 @click.argument("name")
 @click.option("--since", type=Moment(), default="7d", show_default=True, help="Requests from this time on.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")

@@ -19,7 +19,7 @@ from app.settings import Settings
 from app.telemetry.log_format import JsonFormatter
 
 
-@click.command()
+@click.command(short_help="Serve HTTP: the chat page, OpenAI's API, event streams.")
 @click.option("--host", help="Address to bind instead of PARLEY_GATEWAY_HOST.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port instead of PARLEY_GATEWAY_PORT; 0 takes a free one.")
 def gateway(host: str | None, port: int | None) -> None:

@@ -18,7 +18,7 @@ from app.settings import Settings
 _NAME_WIDTH = 14
 
 
-@click.group()
+@click.group(short_help="Check a model, and show its prompts.")
 def model() -> None:
     """Check a model, and show the prompts that it would get, without a worker."""
 

@@ -18,7 +18,7 @@ TO = ("gptq", "int8", "fp8")
 FILE: click.Path = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-@click.command()
+@click.command(short_help="Quantize a model to a GPTQ checkpoint.")
 @click.argument("model")
 @click.argument("out", required=False, type=click.Path(path_type=Path))
 @click.option("--to", type=click.Choice(TO), default="gptq", show_default=True, help="int8 and fp8 only report.")

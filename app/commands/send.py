@@ -12,7 +12,7 @@ from app.commands.terminal import note, run, settings_of_terminal
 from app.settings import Settings
 
 
-@click.command()
+@click.command(short_help="Send the records of a file.")
 @click.argument("file", type=click.File(encoding="utf-8", errors="surrogateescape"))
 @click.option(
     "--topic", type=click.Choice(["requests", "controls"]), default="requests", show_default=True, help="Where to."

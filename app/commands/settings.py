@@ -16,7 +16,7 @@ _LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s;]*@")
 _NEEDS_QUOTES = re.compile(r"[\s#'\"]")
 
 
-@click.command()
+@click.command(short_help="Show every setting with its value.")
 @click.option("--markdown", is_flag=True, help="The table of all settings and their defaults, as in docs/settings.md.")
 def settings(*, markdown: bool) -> None:
     """Show every setting with its value in the format of `.env`; secrets and credentials in URLs are shown as ***."""

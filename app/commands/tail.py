@@ -12,12 +12,29 @@ from aiokafka.errors import KafkaError
 from app.commands.record_line import line_of
 from app.commands.terminal import WrongUseError, run, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
-from app.printable import printable_json
+from app.kafka.topics import TopicName
+from app.policy.file import PolicyError, read_policy
+from app.printable import printable, printable_json
 from app.reader.position import Edge, seek
 from app.settings import Settings
 from app.wire.ids import partition_for
 
-TOPICS = ["tokens", "requests", "turns", "controls", "usage", "dead-letters"]
+_READ_MOST = (TopicName.TOKENS, TopicName.REQUESTS, TopicName.TURNS, TopicName.DEAD_LETTERS)
+TOPICS = [name.value for name in (*_READ_MOST, *(name for name in TopicName if name not in _READ_MOST))]
+_BY_USER = frozenset(TOPICS) - {
+    TopicName.DEAD_LETTERS,
+    TopicName.USAGE,
+    TopicName.AUDIT,
+    TopicName.COMPARISONS,
+    TopicName.ERASURES,
+}
+
+
+class _Topic(click.Choice[str]):
+    """One of Parley's topics; any other name is left to `_named`, which knows the policy's."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return value if isinstance(value, str) and value not in self.choices else super().convert(value, param, ctx)
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +55,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         return self.request is None or (isinstance(value, dict) and value.get("request_id") == self.request)
 
 
-@click.command()
-@click.argument("topic", type=click.Choice(TOPICS))
+@click.command(short_help="Print the records of a topic as they arrive.")
+@click.argument("topic", type=_Topic(TOPICS), metavar="TOPIC")
 @click.option("--from-beginning", is_flag=True, help="Start at the oldest record instead of the end.")
 @click.option("--no-follow", "follow", flag_value=False, default=True, help="Stop at the current end.")
 @click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
@@ -47,12 +64,33 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--request", help="Only records with this request id.")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many records.")
 def tail(**options: Any) -> None:
-    """Print the records of TOPIC as they arrive, one line of JSON each. Ctrl-C stops it."""
-    run(_tail(settings_of_terminal(), Choice(**options)))
+    """Print the records of TOPIC as they arrive, one line of JSON each. Ctrl-C stops it.
+
+    TOPIC is one of Parley's, or one that the policy file names for an intake or an egress.
+    """
+    settings, choice = settings_of_terminal(), Choice(**options)
+    run(_tail(settings, choice, _named(settings, choice.topic)))
 
 
-async def _tail(settings: Settings, choice: Choice) -> None:
-    cluster, topic = settings.cluster, settings.topic(choice.topic)
+tail.help = f"{tail.help}\n\nParley's topics: {', '.join(TOPICS)}."
+
+
+def _named(settings: Settings, topic: str) -> str:
+    """The topic's name in Kafka. That of others' topics has no prefix."""
+    if topic in TOPICS:
+        return settings.topic(topic)
+    try:
+        policy = read_policy(settings.policy)
+    except PolicyError as error:
+        raise WrongUseError(str(error)) from None
+    foreign = sorted({*(rules.topic for rules in policy.intake), *(rules.topic for rules in policy.egress)})
+    if topic not in foreign:
+        raise WrongUseError(f"there is no topic {printable(topic)!r}; there are {', '.join([*TOPICS, *foreign])}")
+    return topic
+
+
+async def _tail(settings: Settings, choice: Choice, topic: str) -> None:
+    cluster = settings.cluster
     partitions = _partitions(choice, (await partitions_of(cluster, [topic]))[topic])
     records = consumer(cluster)
     records.assign([TopicPartition(topic, partition) for partition in partitions])
@@ -92,6 +130,6 @@ def _partitions(choice: Choice, count: int) -> list[int]:
         if choice.partition >= count:
             raise WrongUseError(f"--partition {choice.partition}: the topic has the partitions 0 to {count - 1}")
         return [choice.partition]
-    if choice.user is not None and choice.topic != "dead-letters":  # its records may have any key
+    if choice.user is not None and choice.topic in _BY_USER:
         return [partition_for(choice.user, count)]
     return list(range(count))

@@ -10,7 +10,7 @@ from app.commands.terminal import WrongUseError, run, settings_of_terminal
 from app.kafka.topics import TopicsError, TopicState, create_topics, find_topics
 
 
-@click.group()
+@click.group(short_help="Create and list Parley's topics.")
 def topics() -> None:
     """Parley's topics."""
 

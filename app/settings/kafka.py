@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal, Self
 
@@ -15,10 +16,13 @@ SEGMENT_S = 86400
 """A topic starts a new segment after a day at the latest (`segment.ms`)."""
 COMPACTION_LAG_S = 86400
 """`max.compaction.lag.ms` of changelogs: deleted rows, and with them erased text, leave the log within a day."""
+_SCHEME = "kafka://"
+_ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
+_PORT = 9092
 
 
 class KafkaSettings(BaseSettings):
-    broker: str = Field("kafka://127.0.0.1:9092", description="Kafka, `kafka://host:port`; several brokers with `;`")
+    broker: str = Field("kafka://127.0.0.1:9092", description="Kafka: `host:port`, several with `,`")
     topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="prefix of every topic's name")
     app_id: str = Field("parley", pattern=r"^[A-Za-z0-9._-]+$", description="consumer group and prefix of changelogs")
     partitions: int = Field(8, ge=1, le=4096, description="partitions of every keyed topic")
@@ -52,10 +56,9 @@ class KafkaSettings(BaseSettings):
 
     @field_validator("broker")
     @classmethod
-    def _kafka_scheme(cls, value: str) -> str:
-        if not all(part.startswith("kafka://") and len(part) > len("kafka://") for part in value.split(";")):
-            raise ValueError("must have the form kafka://host:port")
-        return value
+    def _as_faust_writes_it(cls, value: str) -> str:
+        """Other tools take `host:port,host:port`, Faust `kafka://host:port;kafka://host:port`."""
+        return ";".join(_SCHEME + _address(part.strip()) for part in re.split("[,;]", value))
 
     @model_validator(mode="after")
     def _tokens_outlive_requests(self) -> Self:
@@ -85,7 +88,7 @@ class KafkaSettings(BaseSettings):
     @property
     def cluster(self) -> Cluster:
         return Cluster(
-            servers=tuple(part.removeprefix("kafka://") for part in self.broker.split(";")),
+            servers=tuple(part.removeprefix(_SCHEME) for part in self.broker.split(";")),
             tls=self.kafka_tls,
             ca_file=self.kafka_ca_file,
             cert_file=self.kafka_cert_file,
@@ -104,3 +107,10 @@ class KafkaSettings(BaseSettings):
 
     def topic(self, name: str) -> str:
         return f"{self.topic_prefix}{name}"
+
+
+def _address(text: str) -> str:
+    found = _ADDRESS.fullmatch(text.removeprefix(_SCHEME))
+    if found is None or not 0 < int(found["port"] or _PORT) < 1 << 16:
+        raise ValueError("must be host:port, or several with a comma between them")
+    return f"{found['host']}:{found['port'] or _PORT}"

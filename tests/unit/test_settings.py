@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.faust.group import options
 from app.settings import Settings, UnknownSettingWarning, load_settings
 from app.settings.names import GONE, PREFIX, RENAMED
 from app.settings.sources import SettingsError
@@ -37,6 +38,25 @@ def test_the_environment_wins_over_dot_env_and_that_over_the_local_parts(
     assert (read.partitions, read.model, read.app_id) == (3, "dotenv", "local")
 
 
+@pytest.mark.parametrize(
+    ("given", "servers"),
+    [
+        ("localhost:9092", ("localhost:9092",)),
+        ("kafka_1:9093,kafka-2.example.com:9094", ("kafka_1:9093", "kafka-2.example.com:9094")),
+        ("kafka://one:1;kafka://two:2", ("one:1", "two:2")),
+        ("kafka://one:1, two:2", ("one:1", "two:2")),
+        ("one,[::1]:9093", ("one:9092", "[::1]:9093")),
+    ],
+)
+def test_brokers_are_named_as_for_every_tool_of_kafka(
+    monkeypatch: pytest.MonkeyPatch, given: str, servers: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("PARLEY_BROKER", given)
+    settings = load_settings()
+    assert settings.cluster.servers == servers
+    assert options(settings)["broker"] == ";".join(f"kafka://{server}" for server in servers)
+
+
 OAUTH_LOGIN = {"KAFKA_SASL_MECHANISM": "OAUTHBEARER", "KAFKA_USERNAME": "id", "KAFKA_PASSWORD": "secret"}
 
 
@@ -44,7 +64,11 @@ OAUTH_LOGIN = {"KAFKA_SASL_MECHANISM": "OAUTHBEARER", "KAFKA_USERNAME": "id", "K
     ("values", "reported"),
     [
         ({"PARTITIONS": "0"}, "PARLEY_PARTITIONS=0"),
-        ({"BROKER": "localhost:9092"}, "kafka://host:port"),
+        ({"BROKER": ""}, "PARLEY_BROKER=: must be host:port"),
+        ({"BROKER": "http://localhost:9092"}, "must be host:port, or several with a comma"),
+        ({"BROKER": "one:9092,"}, "must be host:port"),
+        ({"BROKER": "one:9092 two:9092"}, "must be host:port"),
+        ({"BROKER": "one:65536"}, "must be host:port"),
         ({"TOKENS_RETENTION_S": "60"}, "at least PARLEY_REQUESTS_RETENTION_S"),
         ({"KAFKA_SASL_MECHANISM": "PLAIN"}, "needs PARLEY_KAFKA_USERNAME and PARLEY_KAFKA_PASSWORD"),
         ({"KAFKA_USERNAME": "parley"}, "needs PARLEY_KAFKA_SASL_MECHANISM"),

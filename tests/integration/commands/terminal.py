@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from app.settings import Settings
 from tests.environment import environment_of
 
+_ROOT = str(Path(__file__).parents[3])
 PARLEY = [sys.executable, "-c", "from app.commands import main; main()"]
 
 
@@ -25,7 +27,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Terminal:
-    """`path` is looked through for modules before all others."""
+    """`path` is looked through for modules before all others, then this checkout."""
 
     settings: Settings
     folder: Path
@@ -44,7 +46,8 @@ class Terminal:
             stdout=PIPE,
             stderr=PIPE,
             cwd=self.folder,
-            env=environment_of(self.settings) | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": self.path},
+            env=environment_of(self.settings)
+            | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(filter(None, (self.path, _ROOT)))},
         )
         try:
             yield process

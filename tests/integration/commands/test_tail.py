@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.commands.tail import TOPICS
 from app.kafka.clients import producer
 from app.settings import Settings
 from app.wire.codec import encode
@@ -115,3 +117,20 @@ async def test_dead_letter_is_printed_with_its_cause(settings: Settings, termina
     }
     assert (nothing["key"], nothing["value"]) == ("bob", None)
     assert protobuf["value"] == broken.decode()
+
+
+async def test_every_topic_can_be_read_also_those_that_the_policy_names(
+    settings: Settings, terminal: Terminal, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.toml").write_text('[[intake]]\ntopic = "theirs"\nfields = { prompt = "text" }\nuser_id = "u"\n')
+    terminal = terminal.having(policy=tmp_path / "policy.toml")
+    for topic in TOPICS:
+        tail = await terminal.run("tail", topic, *PAST)
+        assert (tail.code, tail.out, tail.err) == (0, "", "")
+    theirs = await terminal.run("tail", "theirs", *PAST)
+    assert (theirs.code, theirs.out.count("\n")) == (1, 0)
+    assert theirs.err == "Error: the topic 'theirs' does not exist: create it with `parley topics create`\n"
+    wrong = await terminal.run("tail", "thiers", *PAST)
+    assert wrong.code == 2
+    assert wrong.err.startswith("Error: there is no topic 'thiers'; there are tokens, requests, turns, dead-letters")
+    assert wrong.err.endswith("tool-results, theirs\n")
