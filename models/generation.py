@@ -40,6 +40,10 @@ class FinishReason(enum.StrEnum):
     TOOL_CALLS = "tool_calls"
 
 
+LEAST_TOP_P = 1e-6
+"""What servers that take no 0 take for it: the likeliest token alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How the next token is drawn; OpenAI's meaning. `temperature` 0 is greedy, `top_k` 0 and `top_p` 1 are off.

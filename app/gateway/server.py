@@ -22,6 +22,7 @@ from app.gateway.gateway import Gateway
 from app.gateway.limits import bounds
 from app.gateway.middleware.connections import GuardedHttp, GuardedWebSocket
 from app.gateway.sharing.port import host_of
+from app.key_files import EncryptedKeyError, show_certificate
 from app.log_limit import LogLimit
 from app.process_end import end_process
 from app.settings import Settings
@@ -211,7 +212,9 @@ def tls_options(settings: Settings) -> dict[str, Any]:
         return {}
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        context.load_cert_chain(certificate, key)
+        show_certificate(context, certificate, key)
+    except EncryptedKeyError as error:
+        raise TlsError(f"PARLEY_GATEWAY_TLS_CERT={certificate}: {error}") from None
     except (ssl.SSLError, OSError) as error:
         raise TlsError(
             f"PARLEY_GATEWAY_TLS_CERT={certificate}: {_reason(error)}; is the key the certificate's?"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.kafka.oauth import ClientCredentials, TokenServer
+from app.key_files import show_certificate
 
 OAUTH = "OAUTHBEARER"
 
@@ -57,7 +58,7 @@ class Cluster:
     def ssl_context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self.ca_file)
         if self.cert_file is not None:
-            context.load_cert_chain(self.cert_file, self.key_file)
+            show_certificate(context, self.cert_file, self.key_file)
         return context
 
     def _protocol(self) -> str:

@@ -16,7 +16,7 @@ from app.wire import json_codec, parley_pb2
 from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.headers import Headers, WireFormat, format_of
-from app.wire.json_codec import MalformedError, check_depth
+from app.wire.json_codec import MalformedError, check_depth, without_mark
 from app.wire.limits import is_user_id
 from app.wire.request import Request
 from app.wire.unsupported import UNSUPPORTED
@@ -117,6 +117,6 @@ def _fields_of(value: bytes | None, headers: Headers) -> dict[str, msgspec.Raw] 
         return None
     try:
         check_depth(value)
-        return _FIELDS.decode(value)
+        return _FIELDS.decode(without_mark(value))
     except (MalformedError, msgspec.DecodeError, UnicodeError):
         return None

@@ -9,6 +9,7 @@ its check: all of it is arithmetic on arrays.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -36,6 +37,7 @@ def encode(record: object) -> bytes:
 
 def decode(value: bytes, record_type: Any) -> Any:
     """A record of that type, a struct or a union of structs."""
+    value = without_mark(value)
     check_depth(value)
     try:
         value.decode("utf-8")  # msgspec checks only the strings that it keeps
@@ -46,6 +48,11 @@ def decode(value: bytes, record_type: Any) -> Any:
         raise MalformedError(str(error)) from None
     check_digits(value)
     return record
+
+
+def without_mark(value: bytes) -> bytes:
+    """The text without a byte order mark: a reader may ignore it (RFC 8259, 8.1)."""
+    return value.removeprefix(BOM_UTF8)
 
 
 @lru_cache

@@ -168,11 +168,10 @@ class Request(RequestFields, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Range(NamedTuple):
-    """Both bounds are allowed, the lower one unless `is_open`."""
+    """Both bounds are allowed."""
 
     least: float
     most: float
-    is_open: bool = False
 
 
 _MOST = INT64.stop - 1
@@ -181,7 +180,7 @@ RANGES: Mapping[str, Range] = MappingProxyType(
         "tool_timeout_ms": Range(1, MAX_TOOL_TIMEOUT_MS),
         "max_tokens": Range(1, _MOST),
         "temperature": Range(0, 2),
-        "top_p": Range(0, 1, is_open=True),
+        "top_p": Range(0, 1),
         "top_k": Range(-1, _MOST),
         "min_tokens": Range(0, _MOST),
         "recall": Range(0, MAX_RECALL),

@@ -10,7 +10,7 @@ import json
 from typing import NamedTuple
 
 from app.wire.headers import WireFormat
-from app.wire.json_codec import top_level
+from app.wire.json_codec import top_level, without_mark
 from app.wire.limits import is_conversation_id, is_request_id, is_user_id
 from app.wire.request import DEFAULT_CONVERSATION
 
@@ -37,7 +37,7 @@ def salvage(value: bytes | None, wire_format: WireFormat) -> Identity:
 
 def _from_json(value: bytes) -> dict[str, object]:
     """Only the top level is parsed, so neither depth nor size of the rest matters."""
-    text = top_level(value).decode("utf-8", errors="replace")
+    text = top_level(without_mark(value)).decode("utf-8", errors="replace")
     try:
         fields = json.loads(text, parse_int=float)  # float accepts any number of digits
     except ValueError:

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from app.wire.json_codec import without_mark
+
 _NULL = msgspec.Raw(b"null")
 _NOTHING: tuple[Any, ...] = (None, False, [], {}, "")
 
@@ -81,7 +83,7 @@ def _without_nulls(value: Any) -> Any:
 
 def unsupported(record: bytes) -> str | None:
     """The name of the first unsupported parameter that a record of `requests`, which is valid JSON, sets."""
-    fields = _DECODER.decode(record)
+    fields = _DECODER.decode(without_mark(record))
     names = (name for name in fields if name in UNSUPPORTED and not is_neutral(name, fields[name]))
     return next(names, None) or _schema_beside_type(fields.get("response_format", _NULL))
 

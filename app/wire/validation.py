@@ -307,12 +307,12 @@ def _check_json(name: str, text: bytes, most: int | None = None) -> None:
 
 
 def _check_sampling(request: Request) -> None:
-    for name, (least, most, is_open) in RANGES.items():
+    for name, (least, most) in RANGES.items():
         holder, _, inner = name.partition(".")
         value = getattr(request, holder)
         if inner and value is not None:
             value = getattr(value, inner)
-        _in_range(name, value, least, most, above=is_open)
+        _in_range(name, value, least, most)
     stop = request.stop_strings
     if len(stop) > MAX_STOP_STRINGS:
         raise _WrongError(f"stop: has more than {MAX_STOP_STRINGS} strings")
@@ -349,9 +349,8 @@ def _check_format(form: ResponseFormat) -> None:
         raise _WrongError(f"response_format.choices: a string must have 1-{MAX_CHOICE_LENGTH} characters")
 
 
-def _in_range(name: str, value: Any, least: float, most: float, *, above: bool = False) -> None:
+def _in_range(name: str, value: Any, least: float, most: float) -> None:
     """None is in any range, NaN in none."""
-    if value is None or (least <= value <= most and not (above and value == least)):
+    if value is None or least <= value <= most:
         return
-    bound = "above" if above else "at least"
-    raise _WrongError(f"{name}: must be {bound} {least} and at most {most}")
+    raise _WrongError(f"{name}: must be at least {least} and at most {most}")

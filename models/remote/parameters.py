@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from models.generation import ConstraintKind, Job, OutputConstraint
+from models.generation import LEAST_TOP_P, ConstraintKind, Job, OutputConstraint
 from models.remote.tokens import count_of
 
 _OPENAI = frozenset({"temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs"})
@@ -26,7 +26,7 @@ def parameters_of(job: Job, model: str, room: int, *, is_vllm: bool) -> dict[str
     given: dict[str, Any] = {
         "model": model,
         "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
+        "top_p": sampling.top_p or LEAST_TOP_P,
         "seed": job.seed_of_rest,
     }
     if job.max_tokens < room:

@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from models.generation import ConstraintKind, Job, OutputConstraint, Sampling
+from models.generation import LEAST_TOP_P, ConstraintKind, Job, OutputConstraint, Sampling
 from models.structured.tool_grammar import lark_of_tools
 from models.tools.rule import tool_rule
 from models.vllm.own_draws import OwnDraws
@@ -55,7 +55,10 @@ def _changed(sampling: Sampling) -> dict[str, Any]:
     """
     given = {field.name: (getattr(sampling, field.name), field.default) for field in fields(sampling)}
     own = {"seed", "logit_bias"}
-    return {name: value for name, (value, default) in given.items() if name not in own and value != default}
+    changed = {name: value for name, (value, default) in given.items() if name not in own and value != default}
+    if changed.get("top_p") == 0:
+        changed["top_p"] = LEAST_TOP_P
+    return changed
 
 
 def structure_of(constraint: OutputConstraint) -> dict[str, Any]:

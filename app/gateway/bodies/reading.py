@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
+from codecs import BOM_UTF8
 from typing import Any, TypeVar
 
 import msgspec
@@ -67,7 +68,7 @@ async def _read(request: Request) -> bytearray:
             raise client_left() from None
         if unpack is not None and not unpack.is_complete:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not complete gzip")
-        return raw
+        return raw.removeprefix(BOM_UTF8)  # RFC 8259, 8.1: a reader may ignore it
 
 
 class _Gzip:
@@ -121,8 +122,11 @@ def _decoded(raw: bytes | bytearray | str, record_type: Any) -> Any:
         return msgspec.json.decode(raw, type=record_type)
     except msgspec.ValidationError as error:
         raise _wrong(error) from None
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not JSON") from None
+    except msgspec.DecodeError as error:  # it names a place and quotes nothing
+        reason = str(error).removeprefix("JSON is malformed: ")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the body is not JSON: {reason}") from None
+    except (UnicodeError, RecursionError):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not JSON: it is not UTF-8") from None
 
 
 def _wrong(error: msgspec.ValidationError) -> ApiError:

@@ -31,6 +31,7 @@ import msgspec
 from websockets.exceptions import ConnectionClosed
 
 from app.gateway.auth.loopback import is_loopback
+from app.key_files import show_certificate
 from app.settings import Settings
 
 REFUSED = 4403
@@ -159,7 +160,7 @@ def peer_tls(settings: Settings) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(cafile=settings.gateway_tls_client_ca)
     if settings.gateway_tls_cert is not None:
-        context.load_cert_chain(settings.gateway_tls_cert, settings.gateway_tls_key)
+        show_certificate(context, settings.gateway_tls_cert, settings.gateway_tls_key)
     return context
 
 
@@ -170,7 +171,7 @@ def owner_tls(settings: Settings) -> ssl.SSLContext | None:
     if settings.gateway_tls_cert is None:
         raise SharingError("PARLEY_GATEWAY_ADVERTISE with https needs PARLEY_GATEWAY_TLS_CERT")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=settings.gateway_tls_client_ca)
-    context.load_cert_chain(settings.gateway_tls_cert, settings.gateway_tls_key)
+    show_certificate(context, settings.gateway_tls_cert, settings.gateway_tls_key)
     if settings.gateway_tls_client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
     return context

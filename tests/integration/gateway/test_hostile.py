@@ -110,6 +110,18 @@ async def test_a_body_is_its_own_error(http: httpx.AsyncClient, name: str) -> No
             assert set(reply.json()["error"]) == {"message", "type", "param", "code"}
 
 
+async def test_a_body_may_begin_with_a_byte_order_mark_and_one_that_is_no_json_says_where(
+    http: httpx.AsyncClient,
+) -> None:
+    json_type = {"content-type": "application/json"}
+    body = '{"prompt": "hi", "user_id": "marked"}'.encode("utf-8-sig")
+    assert (await http.post("/v1/requests", content=body, headers=json_type)).status_code == 202
+    for wrong, where in ((b'{"prompt": "hi",}', "byte 16"), (b'{"prompt": "\\ud83d and more"}', "byte 18")):
+        reply = await http.post("/v1/requests", content=wrong, headers=json_type)
+        assert reply.status_code == 400
+        assert where in reply.json()["error"]["message"], reply.text
+
+
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_path_is_its_own_error(http: httpx.AsyncClient, path: str) -> None:
     for method in ("GET", "HEAD", "DELETE"):

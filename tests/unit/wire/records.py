@@ -56,7 +56,7 @@ sampling = st.fixed_dictionaries(
     optional={
         "max_tokens": st.integers(1, 2**63 - 1),
         "temperature": st.floats(0, 2),
-        "top_p": st.floats(0, 1, exclude_min=True),
+        "top_p": st.floats(0, 1),
         "top_k": st.integers(0, 1000),
         "seed": st.integers(-(2**63), 2**63 - 1),
         "stop": name | st.lists(name, min_size=1, max_size=4).map(tuple),

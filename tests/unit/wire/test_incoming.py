@@ -31,6 +31,15 @@ def test_a_record_without_ids_has_its_place_and_its_key(fields: dict[str, object
     assert (request.request_id, request.user_id, request.prompt) == ("3-17", "ann", "hello")
 
 
+@pytest.mark.parametrize("ids", [{}, {"request_id": "r", "user_id": "bob"}])
+def test_a_byte_order_mark_is_no_part_of_a_record(ids: dict[str, str]) -> None:
+    value = json.dumps({"prompt": "hello", **ids}).encode("utf-8-sig")
+    request = read(value)
+    assert (request.request_id, request.user_id) == (ids.get("request_id", "3-17"), ids.get("user_id", "ann"))
+    assert ignored_fields(value.replace(b"prompt", b"promise"), ()) == ("promise",)
+    assert refused(b'\xef\xbb\xbf{"id": "1"}').message.endswith("the record has `id`, which a request does not know")
+
+
 def test_what_a_record_names_is_not_replaced() -> None:
     request = read(b'{"request_id": "r", "user_id": "bob", "prompt": "hello"}')
     assert (request.request_id, request.user_id) == ("r", "bob")
