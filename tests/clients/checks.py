@@ -6,6 +6,7 @@ A line is JSON: the check's name, and its error or null.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import sys
@@ -15,6 +16,10 @@ from typing import Any
 BASE_URL = f"{sys.argv[1]}/v1" if len(sys.argv) > 1 else ""
 MODEL = "demo"
 KEY = "any"
+TENANT_KEY = "key-of-a-tenant-01"
+USER_HEADER, CONVERSATION_HEADER = "X-OpenWebUI-User-Id", "X-Parley-Conversation"
+SLOW = "slow"
+"""A model that writes a few words a second, without an end."""
 QUESTION = "Where is my order 48213?"
 HOURS = "What are your opening hours?"
 STATUS = {"status": "packed", "arrives": "Friday"}
@@ -31,7 +36,7 @@ def check(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
 
 
 def run() -> None:
-    with asyncio.Runner() as runner:
+    with contextlib.closing(asyncio.Runner()) as runner:  # not begun for checks that are no coroutines
         for name, function in _checks:
             error = None
             try:

@@ -17,11 +17,14 @@ TIMEOUT_S = 900
 
 @dataclass(frozen=True, slots=True)
 class PythonClient:
-    """`script` of this folder, in an environment with `packages`."""
+    """`script` of this folder, in an environment with `packages`. `has_users`: it talks to the gateway with a key of a
+    tenant, and names its users.
+    """
 
     name: str
     script: str
     packages: tuple[str, ...]
+    has_users: bool = False
 
     def command(self, *arguments: str) -> list[str]:
         packages = [part for package in self.packages for part in ("--with", package)]
@@ -33,6 +36,7 @@ class PythonClient:
 class NodeClient:
     name: str
     script: str
+    has_users: bool = False
 
     def command(self, *arguments: str) -> list[str]:
         folder = ROOM / "npm"
@@ -59,6 +63,7 @@ CLIENTS: tuple[Client, ...] = (
         "llama_index_milvus_client.py",
         ("llama-index-vector-stores-milvus==1.2.0", "llama-index-embeddings-openai-like==0.4.0"),
     ),
+    PythonClient("open-webui", "open_webui_client.py", ("open-webui==0.12.4", "playwright==1.65.2"), has_users=True),
 )
 
 
