@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 
-from models.generation import Delta, End, FinishReason, Job, Sampling
+from models.generation import Delta, End, FinishReason, Job, Sampling, Stream
 from models.tools import FORMATS, Tool, ToolChoice, ToolFormat, tool_constraint
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import job
@@ -29,10 +30,17 @@ def asking(form: ToolFormat, seed: int, generated: tuple[int, ...] = ()) -> Job:
     return job(PROMPT, 320, constraint=constraint, sampling=sampling, tools=form, generated=generated)
 
 
-async def read(engine, asked: Job) -> tuple[list[int], str, list[tuple[int, str, str]], End]:
-    """Tokens, text, parts of calls, and the end."""
-    tokens, text, parts = list(asked.generated), "", []
+Said = tuple[list[int], str, list[tuple[int, str, str]], End]
+"""Tokens, text, parts of calls, and the end."""
+
+
+async def read(engine, asked: Job) -> Said:
     (stream,) = engine.submit([asked])
+    return await read_stream(stream, asked)
+
+
+async def read_stream(stream: Stream, asked: Job) -> Said:
+    tokens, text, parts = list(asked.generated), "", []
     async for event in stream:
         if isinstance(event, Delta):
             tokens += event.tokens
@@ -57,7 +65,7 @@ def joined(parts: list[tuple[int, str, str]]) -> list[tuple[str, str]]:
 @every_format
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_resumed_answer_has_the_same_calls(engines, form: ToolFormat, seed: int) -> None:
-    engine = await engines(tiny.checkpoint(eos=True, max_position_embeddings=512))
+    engine = await engines(tiny.checkpoint(eos=True, max_position_embeddings=512), max_running=64)
     tokens, text, parts, end = await read(engine, asking(form, seed))
     assert (text, end.reason) == ("", FinishReason.TOOL_CALLS if end.reason is not FinishReason.LENGTH else end.reason)
     calls = [(call.name, call.arguments) for call in end.calls]
@@ -66,8 +74,9 @@ async def test_a_resumed_answer_has_the_same_calls(engines, form: ToolFormat, se
     for name, arguments in calls:
         assert name in {"order_status", "help"}
         json.loads(arguments)
-    for cut in range(5 * seed, len(tokens) + 1, 15):
-        again, _, rest, last = await read(engine, asking(form, seed, tuple(tokens[:cut])))
+    resumed = [asking(form, seed, tuple(tokens[:cut])) for cut in range(5 * seed, len(tokens) + 1, 15)]
+    read_all = map(read_stream, engine.submit(resumed), resumed)
+    for again, _, rest, last in await asyncio.gather(*read_all):
         assert again == tokens
         assert (last.reason, last.calls) == (end.reason, end.calls)
         assert parts[len(parts) - len(rest) :] == rest
