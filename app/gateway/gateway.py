@@ -69,9 +69,11 @@ class Gateway:
         self.audit_trail = AuditTrail(self.request_producer, is_on=bool(settings.audit_retention_s))
         self.directory = Directory(partitions, settings.gateway_advertise or None)
         self._trust = trust_of(settings, development=access.development)
-        self.links = Links(self._trust, peer_tls(settings), self.metrics)
+        peer, owner = peer_tls(settings), owner_tls(settings)
+        self.tls_contexts = [one for one in (peer, owner) if one is not None]
+        self.links = Links(self._trust, peer, self.metrics)
         self._membership: Membership | None = None
-        self._peer_port = PeerPort(self._trust, owner_tls(settings), self._serve_peer, self._refused_peer)
+        self._peer_port = PeerPort(self._trust, owner, self._serve_peer, self._refused_peer)
         self.limits = Limits(settings, self.metrics)
         policy = read_policy(settings.policy)
         adapters = adapter_folders(settings.adapters)

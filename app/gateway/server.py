@@ -18,6 +18,7 @@ import uvicorn
 
 from app.gateway.application import create_application, create_operations
 from app.gateway.bodies.reading import MAX_BODY_BYTES
+from app.gateway.certificate import RenewedCertificate
 from app.gateway.gateway import Gateway
 from app.gateway.limits import bounds
 from app.gateway.middleware.connections import GuardedHttp, GuardedWebSocket
@@ -149,6 +150,23 @@ async def serve(gateway: Gateway, listener: socket.socket, operators: socket.soc
     """Run a started gateway until SIGTERM or Ctrl-C; with keys, `operators` has a socket of its own."""
     public = Server(_public(gateway), gateway.leave)
     logging.getLogger("uvicorn.error").addFilter(OfPeers())
+    certificate, key = gateway.settings.gateway_tls_cert, gateway.settings.gateway_tls_key
+    async with contextlib.AsyncExitStack() as stack:
+        if certificate is not None:
+            renewed = RenewedCertificate(certificate, key, lambda: _shown_by(public, gateway))
+            await stack.enter_async_context(renewed.followed())
+        await _serve(gateway, public, listener, operators)
+
+
+def _shown_by(public: uvicorn.Server, gateway: Gateway) -> list[ssl.SSLContext]:
+    """The contexts that show the gateway's certificate to callers and to other gateways."""
+    served = getattr(public.config, "ssl", None)  # it has none before it is loaded
+    return [] if served is None else [served, *gateway.tls_contexts]
+
+
+async def _serve(
+    gateway: Gateway, public: uvicorn.Server, listener: socket.socket, operators: socket.socket | None
+) -> None:
     if operators is None:
         await public.serve([listener])
         return

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import socket as sockets
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,19 +21,25 @@ from websockets.asyncio.client import connect
 
 from app.settings import Settings
 from tests.environment import environment_of
+from tests.integration.gateway.gateway_process import ROOT
+from tests.with_constants import command_with
 
 KEY = "the-key-of-nina-1"
 
 
 @contextmanager
-def gateway(settings: Settings, folder: Path, **values: Any) -> Iterator[str]:
+def gateway(
+    settings: Settings, folder: Path, constants: Mapping[str, object] | None = None, **values: Any
+) -> Iterator[str]:
     """The address that the gateway prints."""
     settings = settings.model_copy(update={"gateway_api_keys": f"{KEY}=nina", "gateway_metrics_port": 0, **values})
     command = [str(Path(sys.executable).with_name("parley")), "gateway", "--port", "0"]
+    environment = environment_of(settings)
+    if constants:
+        command = command_with(constants, "parley", *command[1:])
+        environment["PYTHONPATH"] = str(ROOT)
     with (folder / "gateway.log").open("w") as log:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, env=environment_of(settings), cwd=folder, text=True
-        )
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=folder, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -77,6 +85,40 @@ async def test_the_port_speaks_tls_alone(settings: Settings, tmp_path: Path) -> 
                 await stranger.get(f"{address}/healthz")
             with pytest.raises(httpx.TransportError):
                 await stranger.get(f"{address.replace('https', 'http')}/healthz")
+
+
+def serial(address: str, ca: trustme.CA) -> int:
+    """Of the certificate that a new connection gets."""
+    host, port = address.removeprefix("https://").split(":")
+    plain = sockets.create_connection((host, int(port)), 10)
+    with plain, trusting(ca).wrap_socket(plain, server_hostname=host) as one:
+        shown = one.getpeercert()
+    assert shown is not None
+    return int(str(shown["serialNumber"]), 16)
+
+
+async def test_a_renewed_certificate_is_shown_without_a_restart_and_open_connections_stay(
+    settings: Settings, tmp_path: Path
+) -> None:
+    ca = trustme.CA()
+    files = files_of(ca, tmp_path, "parley")
+    quick = {"app.gateway.certificate.EVERY_S": 0.05}
+    with gateway(settings, tmp_path, constants=quick, **files) as address:
+        before = serial(address, ca)
+        async with httpx.AsyncClient(base_url=address, verify=trusting(ca)) as http:
+            assert (await http.get("/healthz")).status_code == 200
+            renewed = files_of(ca, tmp_path, "renewed")
+            renewed["gateway_tls_cert"].replace(files["gateway_tls_cert"])
+            async with asyncio.timeout(30):
+                while "cannot be used, the old one is shown" not in (tmp_path / "gateway.log").read_text():
+                    await asyncio.sleep(0.05)
+            assert serial(address, ca) == before, "the key is not the new certificate's yet"
+            renewed["gateway_tls_key"].replace(files["gateway_tls_key"])
+            async with asyncio.timeout(30):
+                while serial(address, ca) == before:
+                    await asyncio.sleep(0.05)
+            assert (await http.get("/healthz")).status_code == 200
+    assert (tmp_path / "gateway.log").read_text().count("the old one is shown") == 1
 
 
 async def test_a_caller_needs_a_certificate_of_the_authority_and_a_key(settings: Settings, tmp_path: Path) -> None:
