@@ -18,6 +18,7 @@ import yaml
 from app.commands import parley
 from app.settings import Settings
 from app.settings.names import PREFIX
+from tests.unit.deploy.chart_table import DOCUMENT, document
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "parley"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -44,6 +45,22 @@ OPTIONS = {
         },
         "warm": {"replicas": 1},
     },
+    "an own model": {
+        "model": {"name": "/models/chat", "claim": "models", "folder": "llm", "adapters": "/models/adapters"},
+        "image": {"pullSecrets": ["registry"]},
+        "serviceAccount": {"create": True, "annotations": {"example.com/role": "chat"}},
+        "worker": {
+            "extraEnv": [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "own", "key": "token"}}}],
+            "extraVolumes": [{"name": "scratch", "emptyDir": {}}],
+            "extraVolumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+            "runtimeClassName": "nvidia",
+        },
+        "gateway": {
+            "tls": {"secret": "parley-tls"},
+            "ingress": {"enabled": True, "className": "nginx", "host": "chat.example.com", "tlsSecret": "chat"},
+        },
+    },
+    "a model of the hub": {"model": {"name": "Qwen/Qwen2.5-0.5B-Instruct", "fromHub": True}},
     **{preset.stem: yaml.safe_load(preset.read_text()) for preset in PRESETS},
 }
 needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not installed: neither HELM nor the PATH names it")
@@ -98,7 +115,8 @@ def test_a_pod_keeps_to_the_restricted_pod_security_standard(name: str, tmp_path
         assert pod["automountServiceAccountToken"] is False
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert all({"emptyDir", "configMap"} & volume.keys() for volume in pod.get("volumes", ()))
+        known = {"emptyDir", "configMap", "secret", "persistentVolumeClaim"}
+        assert all(known & volume.keys() for volume in pod.get("volumes", ()))
         (container,) = pod["containers"]
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -118,9 +136,56 @@ def test_a_part_gets_only_its_own_secrets(tmp_path: Path) -> None:
     }
     assert given == {
         "Deployment": {"parley-gateway", "parley-gateway-peers", "parley-kafka", "parley-milvus"},
-        "StatefulSet": {"parley-kafka", "parley-milvus"},
+        "StatefulSet": {"parley-kafka", "parley-milvus", "parley-hub"},
         "Job": {"parley-kafka"},
     }
+
+
+def environment(pod: dict[str, Any]) -> dict[str, Any]:
+    return {one["name"]: one.get("value") for one in pod["containers"][0]["env"]}
+
+
+@needs_helm
+def test_an_own_model_is_served_from_its_claim(tmp_path: Path) -> None:
+    manifests = rendered(tmp_path, OPTIONS["an own model"])
+    by_kind = dict(pods(manifests))
+    worker, gateway = by_kind["StatefulSet"], by_kind["Deployment"]
+    assert environment(worker)["PARLEY_MODEL"] == environment(gateway)["PARLEY_MODEL"] == "/models/chat"
+    assert environment(worker)["HF_HUB_OFFLINE"] == "1"
+    (mount,) = [one for one in worker["containers"][0]["volumeMounts"] if one["name"] == "models"]
+    assert mount == {"name": "models", "mountPath": "/models", "readOnly": True, "subPath": "llm"}
+    assert {"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}} in worker["volumes"]
+    assert all(pod["serviceAccountName"] == "parley" for pod in by_kind.values())
+    assert all(pod["imagePullSecrets"] == [{"name": "registry"}] for pod in by_kind.values())
+
+
+@needs_helm
+def test_only_a_model_of_the_hub_opens_the_way_to_it(tmp_path: Path) -> None:
+    for name, is_open in (("a model of the hub", True), ("an own model", False)):
+        manifests = rendered(tmp_path, OPTIONS[name])
+        policies = {one["metadata"]["name"]: one["spec"] for one in manifests if one["kind"] == "NetworkPolicy"}
+        ports = [port["port"] for rule in policies["parley-worker"]["egress"] for port in rule["ports"]]
+        assert ports == ([443] if is_open else [])
+        assert ("HF_HUB_OFFLINE" in environment(dict(pods(manifests))["StatefulSet"])) != is_open
+
+
+@needs_helm
+def test_tls_of_gateways_is_that_of_their_probes_and_of_the_ingress_behind_it(tmp_path: Path) -> None:
+    manifests = rendered(tmp_path, OPTIONS["an own model"])
+    gateway = dict(pods(manifests))["Deployment"]
+    (container,) = gateway["containers"]
+    assert {container[f"{kind}Probe"]["httpGet"]["scheme"] for kind in ("startup", "liveness", "readiness")} == {
+        "HTTPS"
+    }
+    assert environment(gateway)["PARLEY_GATEWAY_ADVERTISE"].startswith("https://")
+    ingress = of_kind(manifests, "Ingress")
+    assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/backend-protocol"] == "HTTPS"
+    assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
+    assert ingress["spec"]["tls"] == [{"hosts": ["chat.example.com"], "secretName": "chat"}]
+
+
+def test_the_table_of_values_is_that_of_the_chart() -> None:
+    assert DOCUMENT.read_text() == document(), "python -m tests.unit.deploy.chart_table"
 
 
 @needs_helm

@@ -27,8 +27,21 @@ limits:
   {{- end }}
 {{- end -}}
 
+{{- define "parley.account" -}}
+{{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default .Release.Name }}{{ else }}{{ .Values.serviceAccount.name }}{{ end }}
+{{- end -}}
+
 {{- define "parley.pod" -}}
 automountServiceAccountToken: false
+{{- with include "parley.account" . }}
+serviceAccountName: {{ . }}
+{{- end }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
