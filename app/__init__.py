@@ -20,8 +20,16 @@ __all__ = ["app"]
 def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if "worker" in sys.argv:
+    if "app.application" not in sys.modules and "worker" in sys.argv and not {"--help", "-h"} & set(sys.argv):
         end_at_signals()
+        _greet()
     from app.application import app
 
     return app
+
+
+def _greet() -> None:
+    """At once, as what is imported next takes seconds."""
+    from importlib.metadata import version
+
+    print(f"parley {version('parley')}: a worker starts; Ctrl-C stops it", file=sys.stderr, flush=True)

@@ -5,14 +5,16 @@ import logging
 import signal
 import time
 import warnings
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any, NoReturn
 
-import faust
+from faust.types import TP
 
-from app.faust import consumer, group
+from app.faust import consumer, group, quiet
 from app.faust.group import FaustGroup
 from app.kafka.clients import KafkaAwayError
+from app.policy.file import PolicyError, read_policy
 from app.preflight import Unusable, check_setup, report
 from app.process_end import end_process
 from app.search.vector_store import IndexMismatchError
@@ -20,6 +22,7 @@ from app.serving.loading import LoadError
 from app.settings import Settings, UnknownSettingWarning, settings
 from app.settings.sources import SettingsError
 from app.telemetry.log_format import FAUST_LOGGING
+from app.telemetry.start_log import TakeOvers, told_while_it_lasts
 from app.telemetry.telemetry import Telemetry
 from app.telemetry.tracing import TracingError
 from app.tune_interpreter import tune_interpreter
@@ -43,6 +46,7 @@ class ParleyApp(consumer.App):
     loaded: Loaded | None = None
     worker: Worker | None = None
     telemetry: Telemetry
+    take_overs: TakeOvers
     watching: asyncio.Task[None] | None = None
     held: ExitStack
     exit_code: int | None = None
@@ -78,13 +82,22 @@ class ParleyApp(consumer.App):
             self.watching.cancel()
         if self.worker is not None:
             await self.worker.release(broken=self.exit_code is not None)
-            if not await self.group.leave():
+            if await self.group.leave():
+                log.info("the group goes on without this worker")
+            else:
                 session_s = self.parley.session_timeout_s
                 log.warning("Kafka has not confirmed that this worker leaves; the group notices within %g s", session_s)
 
     async def on_start(self) -> None:
         assert self.loaded is not None
-        self.worker = Worker(self.parley, self.loaded, self.group, self.end_with, observer=self.telemetry.observer)
+        self.worker = worker = Worker(
+            self.parley,
+            self.loaded,
+            self.group,
+            self.end_with,
+            observer=self.telemetry.observer,
+            taken_over=lambda one: self.take_overs.add(one, worker.partitions.all.values()),
+        )
         try:
             await self.worker.start()
         except CheckpointError as error:
@@ -107,7 +120,7 @@ class ParleyApp(consumer.App):
             self._ending = asyncio.ensure_future(self.crash(error))
 
 
-class ParleyWorker(faust.Worker):
+class ParleyWorker(quiet.QuietWorker):
     """Faust's worker process; it loads the models before it starts, and its exit code says why it ended."""
 
     app: ParleyApp
@@ -143,6 +156,7 @@ class ParleyWorker(faust.Worker):
         end_process(self.app.exit_code or 0)
 
     def execute_from_commandline(self) -> NoReturn:
+        self.open_log()
         try:
             prepare(self.app)
         except (Unusable, KafkaAwayError) as error:
@@ -159,18 +173,49 @@ class ParleyWorker(faust.Worker):
 
 def prepare(app: ParleyApp) -> None:
     """Check the setup and load the models; raises `Unusable` and `KafkaAwayError`."""
-    began = time.monotonic()
-    check_setup(app.parley, app.held, (app.conf.web_bind, app.conf.web_port) if app.conf.web_enabled else None)
+    with quiet.unheard("aiokafka"):  # it logs each try
+        check_setup(app.parley, app.held, (app.conf.web_bind, app.conf.web_port) if app.conf.web_enabled else None)
+    what, began = _what_is_loaded(app.parley), time.monotonic()
+    log.info("Kafka at %s answers; loading %s", app.parley.cluster, what)
     try:
-        app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
+        with told_while_it_lasts(f"loading {what}"):
+            app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
     except LoadError as error:
         raise Unusable(str(error)) from None
     tune_interpreter()
-    versions = ", ".join(model.model_version for model in app.loaded.models)
-    log.info("model %s loaded in %.1f s", versions, time.monotonic() - began)
+    log.debug("loaded in %.1f s", time.monotonic() - began)
+
+
+def _what_is_loaded(parley: Settings) -> str:
+    try:
+        others = [spec.path or name for name, spec in read_policy(parley.policy).models.items()]
+    except PolicyError as error:
+        raise Unusable(str(error)) from None
+    models = list(dict.fromkeys([parley.model if parley.engine != "paced" else "paced", *others]))
+    embedder = "" if parley.embedder == "none" else f" and the embedder {parley.embedder}"
+    return f"the model{'s' if models[1:] else ''} {', '.join(models)}{embedder}"
+
+
+def _about(app: ParleyApp) -> str:
+    """What whoever starts a worker wants to know once it is ready."""
+    parley, worker = app.parley, app.worker
+    assert worker is not None, "a worker is ready once it has started"
+    index = "no index"
+    if parley.embedder != "none":
+        trouble = worker.index_figures.trouble
+        index = f"index in Milvus at {parley.milvus_uri}{f' ({trouble})' if trouble else ''}"
+    web = f"health and metrics at http://{app.conf.web_bind}:{app.conf.web_port}"
+    return "; ".join([
+        f"{len(worker.partitions.all)} of {parley.partitions} partitions of the group {parley.group}",
+        index,
+        *([web] if app.conf.web_enabled else []),
+        "try `parley chat --user you`, or `parley gateway` for HTTP",
+    ])  # fmt: skip
 
 
 def create_app(parley: Settings) -> ParleyApp:
+    quiet.hide_banner()
+    quiet.as_libraries(ParleyApp, ParleyWorker, *consumer.SERVICES)
     app = ParleyApp(
         parley.group,
         datadir=str(parley.data_dir / "faust"),
@@ -188,13 +233,20 @@ def create_app(parley: Settings) -> ParleyApp:
     app.parley = parley
     app.held = ExitStack()
     app.group = FaustGroup(app, parley, lambda: app.worker, app.end_with)
+    app.take_overs = TakeOvers(lambda: _about(app))
+    app.on_partitions_assigned.connect(_assigned, weak=False)
     app.telemetry = Telemetry(parley, lambda: app.worker)
     app.telemetry.add_pages(app)
     app.on_before_shutdown.connect(_close, weak=False)
     return app
 
 
+async def _assigned(app: ParleyApp, assigned: Iterable[TP], **_: Any) -> None:
+    app.take_overs.assigned({at.partition for at in assigned})
+
+
 async def _close(app: ParleyApp, **_: Any) -> None:
+    app.take_overs.stop()
     if app.worker is not None:
         await app.telemetry.stop()
         await app.worker.stop()

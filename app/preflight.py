@@ -68,7 +68,7 @@ def _lock(folder: Path, held: ExitStack) -> None:
     """
     busy = f"{folder} is in use by another worker"
     remedy = "stop that one, or give this one its own PARLEY_DATA_DIR"
-    held.enter_context(locked(folder / "lock", busy, lambda _line: None, _LOCK_S, remedy=remedy))
+    held.enter_context(locked(folder / "lock", busy, report, _LOCK_S, remedy=remedy))
 
 
 def _check_port(host: str, port: int) -> None:

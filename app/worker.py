@@ -100,7 +100,7 @@ class Agent(Protocol):
 class Worker:
     """The parts of one worker while its event loop runs, and the host of its partitions.
 
-    `broken` is called with an error that must end the process.
+    `broken` is called with an error that must end the process, `taken_over` with each partition that is owned now.
     """
 
     def __init__(
@@ -114,8 +114,10 @@ class Worker:
         open_store: OpenStore = PartitionStore.open,
         observer: Observer = UNOBSERVED,
         open_vectors: OpenVectors = open_vectors,
+        taken_over: Callable[[Partition], None] = lambda _: None,
     ) -> None:
         self._settings = settings
+        self._taken_over = taken_over
         self._loaded = loaded
         self._broken = broken
         models = loaded.models
@@ -180,6 +182,7 @@ class Worker:
     def owned(self, partition: Partition) -> None:
         for follower in self._followers:
             follower.begin(partition)
+        self._taken_over(partition)
 
     def released(self, partition: Partition) -> None:
         self._turns.release(partition.number)

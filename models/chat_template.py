@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateError
-from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from models.bounded_templates import BoundedEnvironment, TemplateTooLarge, TemplateTooSlow, time_limit
 from models.unexpected import type_and_line
@@ -131,6 +130,9 @@ def _until_end(text: str, message: str) -> str:
 @cache
 def _environment() -> BoundedEnvironment:
     """One for all checkpoints: it has what transformers' has."""
+    # It takes longest of all that a worker imports before it has checked its setup.
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
     known = _compile_jinja_template("").environment
     environment = BoundedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[type(one) for one in known.extensions.values()]

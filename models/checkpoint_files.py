@@ -64,13 +64,17 @@ def is_folder(name: str) -> bool:
 
 
 def check_folder(name: str) -> None:
-    """Raise `CheckpointError` if `name` can only be a folder or a file and does not exist; fast."""
+    """Raise `CheckpointError` if `name` can only be a folder or a file and does not exist, or is a folder without whole
+    weights; fast.
+    """
     if name.endswith(GGUF):
         if not Path(name).is_file():
             raise CheckpointError(f"model {name}: there is no such file")
         return
     if (name.startswith(_PATHS) or name.count("/") > 1) and not Path(name).is_dir():
         raise CheckpointError(f"model {name}: there is no such folder")
+    if Path(name).is_dir():
+        _check(name, Path(name))
 
 
 def _folder(name: str, remote_code: bool) -> Path:

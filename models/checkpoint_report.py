@@ -34,6 +34,7 @@ class _Loading:
     dtype: torch.dtype
     cache_tokens: int | None = None
     adapters: tuple[str, ...] = ()
+    threads: int | None = None
 
 
 def report_of_loaded(checkpoint: Checkpoint, prompts: PromptBuilder, engine: TorchEngine, dtype: str) -> ModelReport:
@@ -48,6 +49,7 @@ def report_of_loaded(checkpoint: Checkpoint, prompts: PromptBuilder, engine: Tor
         checkpoint.model.dtype,
         engine.cache_tokens,
         engine.adapters,
+        engine.threads if checkpoint.model.device.type == "cpu" else None,
     )
     return _report(checkpoint, prompts, loading)
 
@@ -70,6 +72,7 @@ def _report(checkpoint: Checkpoint, prompts: PromptBuilder, loading: _Loading) -
         architecture=_architecture(config, _written_config(checkpoint)),
         engine_path=loading.path,
         device=loading.device,
+        threads=loading.threads,
         parameters=parameters,
         dtype=str(loading.dtype).removeprefix("torch."),
         dtype_reason=_dtype_reason(checkpoint, loading),

@@ -54,6 +54,7 @@ class TemplateSummary:
 @dataclass(frozen=True, slots=True)
 class ModelReport:
     """
+    threads: Of the processor that compute; None where another device or program computes.
     parameters: None where the engine does not show them.
     weights_bytes: As loaded; without copies in another order.
     kv_bytes_per_token: None for an attention that keeps something else.
@@ -69,6 +70,7 @@ class ModelReport:
     architecture: str
     engine_path: EnginePath
     device: str
+    threads: int | None
     parameters: int | None
     dtype: str
     dtype_reason: str
@@ -100,6 +102,22 @@ class ModelReport:
             *([("not applied", _listed(self.generation_ignored))] if self.generation_ignored else []),
             *([("adapters", ", ".join(self.adapters))] if self.adapters else []),
         ]
+
+    @property
+    def summary(self) -> str:
+        """What whoever starts a worker wants to know, in one line."""
+        count = "" if self.parameters is None else f", {_count(self.parameters)} parameters"
+        device = self.device if self.threads is None else f"{self.device}, {_plural(self.threads, 'thread')}"
+        cache = [f"weights {_size(self.weights_bytes)}"]
+        if self.kv_cache_tokens is not None:
+            size = (
+                "" if self.kv_bytes_per_token is None else f"{_size(self.kv_bytes_per_token * self.kv_cache_tokens)}, "
+            )
+            cache.append(f"KV cache {size}{self.kv_cache_tokens:,} tokens")
+        return (
+            f"{self.architecture}{count}; {self.dtype} on {device}; context {self.context_length:,} tokens; "
+            f"{', '.join(cache)}{'; adapters ' if self.adapters else ''}{', '.join(self.adapters)}"
+        )
 
     @property
     def lines(self) -> list[str]:
@@ -152,6 +170,10 @@ class ModelReport:
     @property
     def _defaults(self) -> str:
         return _listed(self.generation_defaults)
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _written(rendering: Rendering) -> str:

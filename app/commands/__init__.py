@@ -109,7 +109,8 @@ def worker(arguments: tuple[str, ...]) -> None:
     from app import app  # builds the Faust application
 
     # With Faust, -h is the host of the web server.
-    sys.argv[1:] = ["worker", *(["--help"] if arguments == ("-h",) else arguments)]
+    level = [] if any(one.startswith(("-l", "--loglevel")) for one in arguments) else ["--loglevel", "info"]
+    sys.argv[1:] = ["worker", *(["--help"] if arguments == ("-h",) else [*level, *arguments])]
     app.main()
 
 

@@ -337,8 +337,8 @@ class Partition:
             failures += 1
 
     def _reopen_records(self) -> None:
-        log.info(
-            "partition %s: epoch %s, from offset %s, %s answers to continue, %s rows restored",
+        log.debug(
+            "partition %s at epoch %s, from offset %s, %s answers to continue, %s rows restored",
             self.number,
             self.ownership.epoch,
             self.ownership.offsets[REQUESTS].next,

@@ -12,7 +12,7 @@ from faust.types import TP
 
 from app.faust.arrivals import Arrivals
 from app.faust.open_transactions import OpenTransactions
-from app.faust.tuning import FetchThrottle, NoGaps, QuickDelivery, SameLoop
+from app.faust.tuning import FetchThrottle, NoGaps, NoTables, QuickDelivery, SameLoop
 from app.kafka.fetch_session import use_fetch_sessions
 from app.kafka.reading import cause_of
 
@@ -119,3 +119,6 @@ class App(faust.App):
     def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> Any:  # noqa: ARG002, N802
         """Never cleared on resume: its records were delivered after the seek and are not delivered again."""
         return super().FlowControlQueue(maxsize=maxsize, clear_on_resume=False)
+
+
+SERVICES = (_Consumer, _ConsumerInLoop, NoTables)

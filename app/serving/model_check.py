@@ -25,10 +25,11 @@ log = logging.getLogger(__name__)
 def log_reports(models: Iterable[ServedModel]) -> None:
     """What is loaded, before the first request."""
     for report in filter(None, (model.report for model in models)):
+        log.info("model %s: %s", report.model_version, report.summary)
         for line in report.lines:
-            log.info("model %s: %s", report.model, line)
+            log.debug("model %s: %s", report.model_version, line)
         for warning in report.warnings:
-            log.warning("model %s: %s", report.model, warning)
+            log.warning("model %s: %s", report.model_version, warning)
 
 
 def check_model(settings: Settings) -> ModelReport:

@@ -90,6 +90,7 @@ class TorchEngine:
             self._fetched,
         )
         self.speculation = self._make_speculation(pages)
+        self.threads = options.threads or max(1, len(os.sched_getaffinity(0)) - 1)
         self._worker = Worker(
             runner=self._runner,
             scheduler=self.scheduler,
@@ -99,7 +100,7 @@ class TorchEngine:
             vocabulary=Vocabulary(checkpoint.tokenizer),
             eos=checkpoint.eos,
             context_length=checkpoint.context_length,
-            threads=options.threads or max(1, len(os.sched_getaffinity(0)) - 1),
+            threads=self.threads,
             overlaps=model.device.type != "cpu" if options.overlaps is None else options.overlaps,
             prepare=self._prepare,
             deliver=lambda events: self._call(self._deliver, events),

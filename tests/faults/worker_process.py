@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,10 +37,12 @@ class WorkerProcess:
         plug: tuple[str, int] | None = None,
         *,
         skew_s: float = 0.0,
+        level: str = "info",
         **environment: str,
     ) -> None:
         self.settings = settings
         self.log = log
+        self.level = level
         self.web_port = free_port()
         self.plug = plug
         self._began_at = 0
@@ -52,7 +55,7 @@ class WorkerProcess:
     def start(self) -> Self:
         environment = environment_of(self.settings)
         environment |= {"PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **self._environment}
-        arguments = ["-A", "app", "worker", "-l", "info", "--web-port", str(self.web_port)]
+        arguments = ["-A", "app", "worker", "-l", self.level, "--web-port", str(self.web_port)]
         command = [*self.program, *arguments]
         if self.plug is not None:
             name, at = self.plug
@@ -64,15 +67,19 @@ class WorkerProcess:
 
     def wait_owning(self, partitions: int, since: int = 0) -> None:
         """Wait until the log has `partitions` take-overs after its first `since` bytes."""
-        self._wait_logged(b": epoch ", partitions, since)
+        self._wait_logged(rb": epoch ", partitions, since)
 
     def wait_assigned(self) -> None:
         """Until the group has given it its partitions, which may be none."""
-        self._wait_logged(b"Executing _on_partitions_assigned", 1, self._began_at)
+        self._wait_logged(rb": epoch |gives this worker no partitions", 1, self._began_at)
 
-    def _wait_logged(self, line: bytes, times: int, since: int) -> None:
+    def wait_logged(self, pattern: bytes) -> None:
+        """Until this process has logged it."""
+        self._wait_logged(pattern, 1, self._began_at)
+
+    def _wait_logged(self, pattern: bytes, times: int, since: int) -> None:
         deadline = time.monotonic() + self.start_timeout_s
-        while self.log.read_bytes()[since:].count(line) < times:
+        while len(re.findall(pattern, self.log.read_bytes()[since:])) < times:
             if self.exit_code is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the worker did not start ({self.exit_code}):\n{self.tail()}")
             time.sleep(0.05)

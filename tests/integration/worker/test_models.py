@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from pathlib import Path
 
@@ -41,12 +42,13 @@ def test_each_model_is_described_in_the_log_before_its_engine_starts(worker: Wor
     lines = worker.log.read_text().splitlines()
     warm = next(at for at, line in enumerate(lines) if "passed its check" in line)
     for name in ("first", "second"):
-        described = [line.partition(f"model {folder}/{name}: ")[2].strip() for line in lines[:warm]]
-        computed, memory, *rest = filter(None, described)
-        assert computed.startswith("LlamaForCausalLM")
-        assert memory.startswith("weights ")
-        assert ("adapters misfit, passing, polite" in rest) == (name == "first")
-        assert len(rest) <= 3
+        (described,) = [line for line in lines[:warm] if f" model {name}@" in line]
+        assert re.search(
+            r": LlamaForCausalLM, \S+ \S parameters; float32 on cpu, \d+ threads?; context [\d,]+ tokens; "
+            r"weights \S+ [KM]iB, KV cache \S+ [MG]iB, [\d,]+ tokens",
+            described,
+        )
+        assert ("; adapters misfit, passing, polite" in described) == (name == "first")
 
 
 async def test_a_requests_model_says_who_answers(client: Client) -> None:

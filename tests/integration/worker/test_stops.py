@@ -32,7 +32,8 @@ def new_worker(kafka: KafkaCluster, tmp_path: Path) -> Iterator[NewWorker]:
     def new(**values: object) -> WorkerProcess:
         slow = {"paced_tokens_per_s": 20.0, "drain_s": 2.0, **values}
         settings = module_settings(kafka, tmp_path / f"{len(workers)}", **slow)
-        workers.append(WorkerProcess(settings, tmp_path / f"worker-{len(workers)}.log"))
+        log = tmp_path / f"worker-{len(workers)}.log"
+        workers.append(WorkerProcess(settings, log, level="debug"))  # Faust's lines tell how far a start is
         return workers[-1]
 
     yield new
@@ -140,7 +141,7 @@ def test_a_worker_stops_in_the_middle_of_a_rebalance(new_worker: NewWorker, tmp_
     first = new_worker().start()
     first.wait_owning(first.settings.partitions)
     data = first.settings.model_copy(update={"data_dir": tmp_path / "second"})
-    second = WorkerProcess(data, tmp_path / "second.log").start()
+    second = WorkerProcess(data, tmp_path / "second.log", level="debug").start()
     try:
         until_logged(second, "joining group")
         first.signal(signal.SIGTERM)

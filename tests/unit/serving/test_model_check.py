@@ -287,7 +287,7 @@ def test_report_for_people_has_every_row_and_warning(folder: Path) -> None:
     ]
 
 
-def test_worker_logs_the_report_in_five_lines_and_each_warning(
+def test_worker_logs_a_line_about_each_model_the_report_at_debug_and_each_warning(
     folder: Path, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     change(folder / "generation_config.json", no_repeat_ngram_size=3, min_length=7)
@@ -295,12 +295,14 @@ def test_worker_logs_the_report_in_five_lines_and_each_warning(
     adapters = f"tone={tmp_path}/tone"
     settings = Settings(_env_file=None, model=str(folder), device="cpu", threads=1, max_running=2, adapters=adapters)
     models = load_models(settings, lambda _: None)
-    with caplog.at_level("INFO"):
+    with caplog.at_level("DEBUG", logger="app.serving.model_check"):
         caplog.clear()
         log_reports(models)
     levels = [record.levelname for record in caplog.records]
-    assert levels == ["INFO"] * 5 + ["WARNING"] * 2
-    assert all(record.getMessage().startswith(f"model {folder}: ") for record in caplog.records)
+    assert levels == ["INFO"] + ["DEBUG"] * 5 + ["WARNING"] * 2
+    assert all(line.startswith(f"model {models.default.model_version}: ") for line in caplog.messages)
+    assert "; float32 on cpu, 1 thread; context " in caplog.messages[0]
+    assert caplog.messages[0].endswith("; adapters tone")
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -1,0 +1,58 @@
+"""What Faust and aiokafka tell about themselves, at the log level `debug` instead of `info`.
+
+Of some sixty lines of a start none is about answers. Warnings and errors stay what they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import faust
+from faust.cli.worker import worker as command
+
+LIBRARIES = ("aiokafka", "faust", "mode")
+
+
+class QuietWorker(faust.Worker):
+    """Faust's process, without its banner; its log is there as soon as `open_log` is called."""
+
+    def open_log(self) -> None:
+        self.spinner = None  # hides the cursor, and shows it again at an orderly end only
+        self._setup_logging()
+        self.override_logging = False
+
+    def on_setup_root_logger(self, logger: logging.Logger, level: int) -> None:
+        super().on_setup_root_logger(logger, level)
+        if level > logging.DEBUG:
+            for name in LIBRARIES:
+                logging.getLogger(name).setLevel(max(level, logging.WARNING))
+
+
+@contextmanager
+def unheard(library: str) -> Iterator[None]:
+    """Nothing of this library in the log, unless it is at debug."""
+    logger = logging.getLogger(library)
+    before = logger.level
+    if not logger.isEnabledFor(logging.DEBUG):
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def hide_banner() -> None:
+    command.on_worker_created = _nothing
+
+
+def as_libraries(*services: type[Any]) -> None:
+    """What Faust logs for these services, which are ours, is told as its own lines are."""
+    for service in services:
+        service.logger = logging.getLogger(f"faust.{service.__name__}")
+
+
+def _nothing(*_: Any) -> None:
+    return None

@@ -1,0 +1,91 @@
+"""What a worker tells of its start, and how it tells a mistake before it has loaded anything."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from app.folder_lock import locked
+from app.local.kafka import KafkaCluster
+from app.local.ports import LOOPBACK
+from app.settings import Settings
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.worker.conftest import module_settings
+
+LOADS = "loading the model"
+Spoil = Callable[[WorkerProcess, ExitStack], str]
+
+
+@pytest.fixture
+def settings(kafka: KafkaCluster, tmp_path: Path) -> Settings:
+    return module_settings(kafka, tmp_path, engine="torch")
+
+
+def test_a_start_is_a_handful_of_lines_that_name_the_model_and_what_to_try(settings: Settings, tmp_path: Path) -> None:
+    with WorkerProcess(settings, tmp_path / "worker.log") as worker:
+        try:
+            worker.wait_owning(settings.partitions)
+            worker.wait_logged(rb"ready: ")
+            # On a busy machine loading may take so long that it is told.
+            lines = [line for line in worker.log.read_text().splitlines() if "still loading" not in line]
+        finally:
+            worker.kill()
+    web = f"http://127.0.0.1:{worker.web_port}"
+    shapes = [
+        r"^parley \S+: a worker starts; Ctrl-C stops it$",
+        rf"Kafka at {settings.cluster} answers; loading the model demo",
+        r"model demo@\w+: LlamaForCausalLM, 1.18 M parameters; float32 on cpu, \d+ threads?; context 1,024 tokens; ",
+        r"demo@\w+ passed its check",
+        r"taken over: 0: epoch \d+, 1: epoch \d+, 2: epoch \d+, 3: epoch \d+; 0 answers to continue, 0 rows restored",
+        rf"ready: 4 of 4 partitions of the group {settings.group}; no index; health and metrics at {web}; try",
+    ]
+    assert len(lines) == len(shapes), "\n".join(lines)
+    for line, shape in zip(lines, shapes, strict=True):
+        assert re.search(shape, line), line
+
+
+def lock_is_held(worker: WorkerProcess, held: ExitStack) -> str:
+    folder = worker.settings.data_dir
+    folder.mkdir(parents=True)
+    held.enter_context(locked(folder / "lock", "", lambda _: None))
+    return f"{folder} is in use by another worker: stop that one, or give this one its own PARLEY_DATA_DIR"
+
+
+def port_is_taken(worker: WorkerProcess, held: ExitStack) -> str:
+    held.enter_context(socket.create_server((LOOPBACK, worker.web_port)))
+    return f"port {worker.web_port} is in use: choose another with --web-port"
+
+
+def no_folder(worker: WorkerProcess, _: ExitStack) -> str:
+    worker.settings = worker.settings.model_copy(update={"model": "/nope"})
+    return "model /nope: there is no such folder"
+
+
+def no_weights(worker: WorkerProcess, _: ExitStack) -> str:
+    folder = worker.log.parent / "empty"
+    folder.mkdir()
+    worker.settings = worker.settings.model_copy(update={"model": str(folder)})
+    return f"model {folder}: no *.safetensors in {folder}; other formats are not read"
+
+
+def wrong_partitions(worker: WorkerProcess, _: ExitStack) -> str:
+    worker.settings = worker.settings.model_copy(update={"partitions": 7})
+    return f"the topic '{worker.settings.topic('requests')}' has 4 partitions, not 7: set PARLEY_PARTITIONS=4"
+
+
+@pytest.mark.parametrize("spoil", [lock_is_held, port_is_taken, no_folder, no_weights, wrong_partitions])
+def test_a_mistake_is_told_in_one_line_before_anything_is_loaded(
+    settings: Settings, tmp_path: Path, spoil: Spoil
+) -> None:
+    worker = WorkerProcess(settings, tmp_path / "worker.log")
+    with ExitStack() as held:
+        told = spoil(worker, held)
+        assert worker.start().wait(120) == 2
+    lines = worker.log.read_text().splitlines()
+    assert lines[-1].startswith(f"parley: {told}")
+    assert not any(LOADS in line for line in lines)
