@@ -46,7 +46,7 @@ def read_gguf(path: Path) -> GgufFile:
     try:
         import gguf
     except ImportError:
-        raise CheckpointError("GGUF files need the extra `gguf`: pip install 'parley[gguf]'") from None
+        raise CheckpointError("GGUF files need the package gguf: install Parley with its extra `gguf`") from None
     try:
         reader = gguf.GGUFReader(path)
         values = {name: field.contents() for name, field in reader.fields.items()}

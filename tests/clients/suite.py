@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.integration.npm import NODE, installed
 
 ROOM = Path(__file__).parent
+PACKAGES = ROOM.parents[1] / "deploy" / "packages"
 TIMEOUT_S = 900
 
 
@@ -47,6 +48,7 @@ class NodeClient:
 Client = PythonClient | NodeClient
 
 CLIENTS: tuple[Client, ...] = (
+    PythonClient("parley-client", "parley_client_client.py", (str(PACKAGES / "python"),)),
     PythonClient("langchain", "langchain_client.py", ("langchain==1.4.7", "langchain-openai==1.7.3")),
     PythonClient("litellm", "litellm_client.py", ("litellm==1.106.2", "mcp==2.3.0")),
     PythonClient("pydantic-ai", "pydantic_ai_client.py", ("pydantic-ai-slim[openai]==2.68.0",)),
@@ -79,6 +81,7 @@ def results(client: Client, gateway: str, milvus: str = "") -> list[tuple[str, s
     # Clients must not find a key, or report to anybody.
     quiet = {"OTEL_SDK_DISABLED": "true", "HAYSTACK_TELEMETRY_ENABLED": "False", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     environment = {**os.environ, **quiet, "OPENAI_API_KEY": "any", "HF_HUB_OFFLINE": "1"}
+    environment.pop("PYTHONPATH", None)
     try:
         done = subprocess.run(
             client.command(gateway, milvus),

@@ -20,7 +20,7 @@ from app.wire.error import MEANING
 from tables.records import Table
 
 ROOT = Path(__file__).parents[2]
-VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "reader" / "vectors.json").read_text())
+VECTORS: list[dict[str, Any]] = json.loads((ROOT / "deploy" / "packages" / "conformance" / "vectors.json").read_text())
 READER = (ROOT / "app" / "reader" / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 DAY_S = 86400
@@ -65,6 +65,14 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_nobody_is_told_to_install_the_package_of_another_project() -> None:
+    """PyPI's `parley` is another one."""
+    listed = subprocess.run(["git", "ls-files", "*.md", "*.py"], cwd=ROOT, check=True, capture_output=True, text=True)
+    texts = {name: (ROOT / name).read_text() for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
+    wrong = re.compile(r"pip install [^\n]*(?<![-\w/])parley(?:\[|['\"\s]|$)")
+    assert [name for name, text in texts.items() if name != "tests/unit/test_documents.py" and wrong.search(text)] == []
 
 
 def test_the_settings_tables_are_those_of_the_settings() -> None:

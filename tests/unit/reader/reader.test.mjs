@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { ReaderRule } from '../../../app/reader/reader.mjs'
 import { replay } from './replay.mjs'
 
-for (const { name, records, expect } of JSON.parse(readFileSync(new URL('vectors.json', import.meta.url)))) {
+for (const { name, records, expect } of JSON.parse(readFileSync(new URL('../../../deploy/packages/conformance/vectors.json', import.meta.url)))) {
   test(name, () => assert.deepEqual(replay(records), expect))
 }
 

@@ -1,0 +1,120 @@
+"""The client for programs with an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Self
+
+from parley_client.answer import Answer, Event, Update, next_index
+from parley_client.errors import AnswerFailedError
+from parley_client.http import HttpTransport
+from parley_client.rule import ReaderRule
+from parley_client.transport import Records, Transport, new_request_id
+
+
+class Following:
+    """An answer as it comes: iterate over its updates once, or `await` it whole by `result`.
+
+    An answer that ends with an error raises `AnswerFailedError` after its last update. Who leaves the iteration leaves
+    the answer to go on; `cancel` ends it.
+    """
+
+    def __init__(self, request_id: str, records: Records, after: int = 0) -> None:
+        self.request_id = request_id
+        self.answer = Answer("", request_id)
+        self._records = records
+        self._after = after
+        self._rule = ReaderRule()
+
+    async def __aiter__(self) -> AsyncIterator[Update]:
+        async with aclosing(self._records) as records:
+            async for partition, offset, event in records:
+                update = self._rule.read(partition, offset, event)
+                if update is None:
+                    continue
+                self.answer = update.answer
+                if not self._is_known(event):
+                    yield update
+                if self.answer.end is not None:
+                    break
+        end = self.answer.end
+        if end is not None and end["type"] == "error":
+            raise AnswerFailedError(end["error"]["code"], end["error"]["message"])
+
+    def _is_known(self, event: Event) -> bool:
+        """Whether it is in front of the index from which the caller wants the answer."""
+        return event["type"] == "token" and next_index(event) <= self._after
+
+    async def result(self) -> Answer:
+        """The whole answer."""
+        async for _ in self:
+            pass
+        return self.answer
+
+    async def leave(self) -> None:
+        """Read no more of it."""
+        await self._records.aclose()
+
+
+class AsyncParley:
+    """Asks for one user. `patience_s`: how long to try again while nothing is heard of the gateway."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8080",
+        *,
+        key: str | None = None,
+        user: str | None = None,
+        patience_s: float = 60.0,
+        transport: Transport | None = None,
+    ) -> None:
+        self._transport = transport or HttpTransport(url, key, user, patience_s)
+
+    @classmethod
+    def kafka(cls, brokers: str, *, user: str, prefix: str = "", **options: Any) -> Self:
+        """Over Kafka; `prefix` is that of the topics, and `options` are aiokafka's."""
+        from parley_client.kafka import KafkaTransport  # noqa: PLC0415 - aiokafka is in the extra `kafka`
+
+        return cls(transport=KafkaTransport(brokers, user, prefix, options))
+
+    async def __aenter__(self) -> Self:
+        await self._transport.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._transport.stop()
+
+    async def ask(
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Sequence[dict[str, Any]] | None = None,
+        conversation: str | None = None,
+        request_id: str | None = None,
+        **fields: Any,
+    ) -> Following:
+        """Send a request; its answer is generated whether or not anybody follows it.
+
+        `prompt` continues the conversation that Parley keeps, `messages` are the whole context. `fields` are the others
+        of a record of `requests`, as `max_tokens`. Raises `RefusedError` or `UnreachableError`.
+        """
+        given = {"prompt": prompt, "messages": messages, "conversation_id": conversation, **fields}
+        request_id = request_id or new_request_id()
+        request = {"request_id": request_id, **{name: value for name, value in given.items() if value is not None}}
+        return Following(request_id, await self._transport.ask(request))
+
+    def follow(self, request_id: str, *, after: int = 0) -> Following:
+        """The answer to an earlier request, from the index `after` on: what another process has read already."""
+        return Following(request_id, self._transport.follow(request_id, after), after)
+
+    async def cancel(self, request_id: str) -> None:
+        """End the answer; the text so far is kept."""
+        await self._transport.cancel(request_id)
+
+    async def search(self, query: str, *, limit: int = 10, **filters: Any) -> list[dict[str, Any]]:
+        """The user's turns that fit the query by meaning or by words, the best first."""
+        return await self._transport.search(query, limit=limit, **filters)

@@ -1,0 +1,129 @@
+"""Over HTTP, through any gateway: a stream that breaks goes on behind the last event, here or at another gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import httpx
+
+from parley_client.answer import Event
+from parley_client.errors import RefusedError, UnreachableError
+from parley_client.transport import Records
+
+_SILENT_S = 60.0
+"""A gateway sends a comment every 15 seconds while an answer waits."""
+_LONGEST_PAUSE_S = 2.0
+_AGAIN = frozenset({429, 500, 502, 503, 504})
+
+
+class _AgainError(Exception):
+    """The same call may succeed later; `refused` is what it got now."""
+
+    def __init__(self, refused: RefusedError) -> None:
+        super().__init__(str(refused))
+        self.refused = refused
+
+
+class HttpTransport:
+    """`user` is named in each call, as without keys or with a tenant's key; with a user's own key it is not needed."""
+
+    def __init__(self, url: str, key: str | None, user: str | None, patience_s: float) -> None:
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        params = {} if user is None else {"user_id": user}
+        timeout = httpx.Timeout(10.0, read=_SILENT_S)
+        self._http = httpx.AsyncClient(base_url=url.rstrip("/"), headers=headers, params=params, timeout=timeout)
+        self._patience_s = patience_s
+
+    async def start(self) -> None:
+        """A connection is made by the first call."""
+
+    async def stop(self) -> None:
+        await self._http.aclose()
+
+    async def ask(self, request: dict[str, Any]) -> Records:
+        # A request that was sent twice under one id is one request, so it is sent again until a gateway has it.
+        await self._call("POST", "/v1/requests", json=request)
+        return self.follow(request["request_id"], 0)
+
+    async def follow(self, request_id: str, after: int) -> Records:
+        heard_at, pause_s = time.monotonic(), 0.1
+        while True:
+            try:
+                async for place, event in self._stream(request_id, after):
+                    heard_at, pause_s = time.monotonic(), 0.1
+                    after = place if place is not None else after
+                    if event is None:
+                        continue
+                    yield 0, None, event
+            except (httpx.TransportError, _AgainError) as error:
+                self._check_patience(heard_at, error)
+            else:
+                # A stream without an end: its gateway has stopped, or knows no such request.
+                await self._call("GET", f"/v1/requests/{request_id}")
+                self._check_patience(heard_at, "the streams end without the answer's end")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def cancel(self, request_id: str) -> None:
+        await self._call("DELETE", f"/v1/requests/{request_id}")
+
+    async def search(self, query: str, **filters: Any) -> list[dict[str, Any]]:
+        found = await self._call("GET", "/v1/search", params={"q": query, **filters})
+        hits: list[dict[str, Any]] = found["hits"]
+        return hits
+
+    async def _stream(self, request_id: str, after: int) -> AsyncGenerator[tuple[int | None, Event | None], None]:
+        headers = {"accept": "text/event-stream", **({"last-event-id": str(after)} if after else {})}
+        async with self._http.stream("GET", f"/v1/requests/{request_id}/events", headers=headers) as reply:
+            if reply.status_code == 204:
+                return
+            if reply.status_code != 200:
+                await reply.aread()
+                raise _refusal(reply)
+            async for block in _blocks(reply.aiter_bytes()):
+                place = next((int(line[3:]) for line in block if line.startswith(b"id:")), None)
+                data = b"\n".join(line[5:].removeprefix(b" ") for line in block if line.startswith(b"data:"))
+                yield place, json.loads(data) if data else None
+
+    async def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        began, pause_s = time.monotonic(), 0.1
+        while True:
+            try:
+                reply = await self._http.request(method, path, **arguments)
+                if reply.is_success:
+                    return reply.json()
+                raise _refusal(reply)
+            except (httpx.TransportError, _AgainError) as error:
+                self._check_patience(began, error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _check_patience(self, since: float, cause: object) -> None:
+        if time.monotonic() - since < self._patience_s:
+            return
+        if isinstance(cause, _AgainError):
+            raise cause.refused
+        what = str(cause) or type(cause).__name__
+        raise UnreachableError(f"{self._http.base_url}: nothing was heard for {self._patience_s:g} s: {what}")
+
+
+async def _blocks(parts: AsyncIterator[bytes]) -> AsyncGenerator[list[bytes], None]:
+    """The events of a stream, as lines; a text may have other line breaks than the format's."""
+    rest = b""
+    async for part in parts:
+        *blocks, rest = (rest + part).split(b"\n\n")
+        for block in blocks:
+            yield block.split(b"\n")
+
+
+def _refusal(reply: httpx.Response) -> Exception:
+    try:
+        error = reply.json()["error"]
+        refused = RefusedError(reply.status_code, error["code"], error["message"], error.get("param"))
+    except (ValueError, KeyError, TypeError):
+        refused = RefusedError(reply.status_code, "http_error", f"HTTP {reply.status_code}")
+    return _AgainError(refused) if reply.status_code in _AGAIN else refused

@@ -1,0 +1,1 @@
+"""The packages that others install (deploy/packages), before a real gateway, worker and Kafka."""

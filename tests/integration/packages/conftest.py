@@ -1,0 +1,54 @@
+"""A worker with the `paced` engine, another one to take over, and a gateway, for all tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.local.kafka import KafkaCluster
+from app.settings import Settings
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.worker.conftest import module_settings
+
+
+@pytest.fixture(scope="package")
+def settings(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return module_settings(kafka, tmp_path_factory.mktemp("settings"), paced_tokens_per_s=40.0, gateway_wait_s=2.0)
+
+
+@pytest.fixture(scope="package")
+def gateway(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    with GatewayProcess(settings, tmp_path_factory.mktemp("gateway") / "gateway.log") as gateway:
+        yield gateway
+
+
+class Workers:
+    """One that answers; `replace` kills it once another one waits to take over."""
+
+    def __init__(self, settings: Settings, folders: pytest.TempPathFactory) -> None:
+        self._settings = settings
+        self._folders = folders
+        self._working = self._started()
+        self._working.wait_owning(settings.partitions)
+
+    def _started(self) -> WorkerProcess:
+        folder = self._folders.mktemp("worker")
+        own = self._settings.model_copy(update={"data_dir": folder / "data"})
+        return WorkerProcess(own, folder / "worker.log").start()
+
+    def kill(self) -> None:
+        """Its answers go on elsewhere, some time later."""
+        self._working.kill()
+        self._working = self._started()
+
+    def stop(self) -> None:
+        self._working.kill()
+
+
+@pytest.fixture(scope="package")
+def workers(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    workers = Workers(settings, tmp_path_factory)
+    yield workers
+    workers.stop()

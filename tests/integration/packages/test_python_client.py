@@ -1,0 +1,193 @@
+"""`parley-client` over HTTP and over Kafka: asks, follows, cancels, and goes on after deaths of worker and gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from parley_client import (
+    AnswerFailedError,
+    AsyncParley,
+    Parley,
+    ParleyError,
+    RefusedError,
+    UnreachableError,
+)
+
+from app.settings import Settings
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.packages.conftest import Workers
+
+WAYS = ["http", "kafka"]
+
+
+def brokers(settings: Settings) -> str:
+    return settings.broker.removeprefix("kafka://")
+
+
+def client(way: str, gateway: GatewayProcess, settings: Settings, user: str = "nina") -> AsyncParley:
+    if way == "http":
+        return AsyncParley(gateway.url, user=user)
+    return AsyncParley.kafka(brokers(settings), user=user, prefix=settings.topic_prefix)
+
+
+@pytest.fixture(params=WAYS)
+async def parley(
+    request: pytest.FixtureRequest, gateway: GatewayProcess, settings: Settings, workers: Workers
+) -> AsyncIterator[AsyncParley]:
+    async with client(request.param, gateway, settings) as parley:
+        yield parley
+
+
+async def kept(gateway: GatewayProcess, request_id: str, user: str = "nina") -> str:
+    """What the gateway has as the answer's text."""
+    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}) as http:
+        text: str = (await http.get(f"/v1/requests/{request_id}")).raise_for_status().json()["text"]
+        return text
+
+
+async def test_an_answer_comes_in_pieces_and_is_whole(parley: AsyncParley, gateway: GatewayProcess) -> None:
+    following = await parley.ask("hello", max_tokens=12)
+    pieces = [update.text async for update in following]
+    assert len(pieces) > 3
+    assert "".join(pieces) == following.answer.text == await kept(gateway, following.request_id)
+    assert following.answer.end is not None
+    assert following.answer.end["finish_reason"] == "length"
+    assert len(following.answer.tokens) == 12
+
+
+async def test_a_conversation_is_continued(parley: AsyncParley) -> None:
+    first = await (await parley.ask("one", conversation="c", max_tokens=2)).result()
+    second = await (await parley.ask("two", conversation="c", max_tokens=2)).result()
+    assert first.end is not None
+    assert second.end is not None
+    assert first.conversation_id == "c"
+    assert second.end["usage"]["prompt_tokens"] > first.end["usage"]["prompt_tokens"]
+
+
+async def test_another_process_goes_on_where_the_first_has_left(
+    parley: AsyncParley, gateway: GatewayProcess, settings: Settings
+) -> None:
+    following = await parley.ask("a long one", max_tokens=40)
+    async for update in following:
+        if update.answer.position >= 10:
+            break
+    await following.leave()
+    read = following.answer
+    for way in WAYS:
+        async with client(way, gateway, settings) as other:
+            rest = other.follow(following.request_id, after=read.position)
+            text = "".join([update.text async for update in rest])
+            assert read.text + text == await kept(gateway, following.request_id)
+            whole = await other.follow(following.request_id).result()
+            assert whole.text == read.text + text
+
+
+async def test_a_cancel_ends_the_answer_and_keeps_its_text(parley: AsyncParley) -> None:
+    following = await parley.ask("endless", max_tokens=100_000)
+    async for update in following:
+        if update.answer.position == 5:
+            await parley.cancel(following.request_id)
+    assert following.answer.end is not None
+    assert following.answer.end["finish_reason"] == "cancelled"
+    assert following.answer.text
+
+
+async def test_an_error_of_the_worker_is_raised_behind_the_last_update(parley: AsyncParley) -> None:
+    following = await parley.ask("hello", model="no-such-model")
+    with pytest.raises(AnswerFailedError) as failed:
+        await following.result()
+    assert failed.value.code == "model_not_found"
+
+
+async def test_the_same_request_id_is_asked_once(parley: AsyncParley, gateway: GatewayProcess) -> None:
+    first = await parley.ask("once", max_tokens=5)
+    await first.result()
+    async with AsyncParley(gateway.url, user="nina") as http:
+        again = await http.ask("once", max_tokens=5, request_id=first.request_id)
+        assert (await again.result()).text == first.answer.text
+
+
+async def test_a_refusal_has_its_code_and_its_field(gateway: GatewayProcess) -> None:
+    async with AsyncParley(gateway.url) as parley:
+        with pytest.raises(RefusedError) as refused:
+            await parley.ask()
+        assert (refused.value.status, refused.value.code) == (400, "invalid_request")
+        with pytest.raises(RefusedError) as unknown:
+            await parley.follow("no-such-request").result()
+        assert unknown.value.status == 404
+    async with AsyncParley(gateway.url, patience_s=0.3) as impatient:
+        with pytest.raises(RefusedError, match="PARLEY_EMBEDDER"):
+            await impatient.search("without an embedder")
+
+
+async def test_search_is_the_gateways(settings: Settings) -> None:
+    async with AsyncParley.kafka(brokers(settings), user="nina", prefix=settings.topic_prefix) as parley:
+        with pytest.raises(ParleyError, match="gateway"):
+            await parley.search("anything")
+
+
+async def test_nobody_there_is_told_after_the_clients_patience() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    async with AsyncParley(f"http://127.0.0.1:{port}", patience_s=0.3) as parley:
+        with pytest.raises(UnreachableError):
+            await parley.ask("hello")
+    with pytest.raises(UnreachableError):
+        async with AsyncParley.kafka(f"127.0.0.1:{port}", user="nina"):
+            pass
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_without_an_event_loop_it_is_the_same(
+    way: str, gateway: GatewayProcess, settings: Settings, workers: Workers
+) -> None:
+    made = (
+        Parley(gateway.url, user="omar")
+        if way == "http"
+        else Parley.kafka(brokers(settings), user="omar", prefix=settings.topic_prefix)
+    )
+    with made as parley:
+        asked = parley.ask("hello", max_tokens=6)
+        assert "".join(update.text for update in asked) == asked.answer.text
+        again = parley.follow(asked.request_id)
+        assert again.result().text == asked.answer.text
+        endless = parley.ask("endless", max_tokens=100_000)
+        for update in endless:
+            if update.answer.position == 3:
+                break
+        parley.cancel(endless.request_id)
+        assert parley.follow(endless.request_id).result().end["finish_reason"] == "cancelled"
+    assert not [thread for thread in threading.enumerate() if thread.name == "parley-client"]
+
+
+async def test_a_worker_and_the_gateway_die_and_the_answer_is_whole(
+    gateway: GatewayProcess, settings: Settings, workers: Workers
+) -> None:
+    async with client("http", gateway, settings) as http, client("kafka", gateway, settings) as kafka:
+        over_http = await http.ask("by http", max_tokens=200)
+        over_kafka = await kafka.ask("by kafka", max_tokens=200)
+        begun = asyncio.Event()
+
+        async def read(following: object) -> str:
+            text = ""
+            async for update in following:  # type: ignore[attr-defined]
+                assert update.gap == 0
+                text = text + update.text if update.cut is None else update.answer.text
+                if update.answer.position > 20:
+                    begun.set()
+            return text
+
+        reading = asyncio.gather(read(over_http), read(over_kafka))
+        await begun.wait()
+        await asyncio.to_thread(workers.kill)
+        gateway.kill()
+        await asyncio.to_thread(gateway.start)
+        texts = await reading
+    for text, following in zip(texts, (over_http, over_kafka), strict=True):
+        assert text == following.answer.text == await kept(gateway, following.request_id)
+        assert len(following.answer.tokens) == 200

@@ -1,0 +1,49 @@
+"""The wheel of `parley-client`: all of it is there, and it needs neither Parley nor PyTorch."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_wheel import BUILD, ROOT
+
+SOURCE = ROOT / "deploy" / "packages" / "python"
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(SOURCE, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=folder / "source", check=True, capture_output=True)
+    (wheel,) = folder.glob("parley_client-*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+def test_it_has_every_module_and_its_types(unpacked: Path) -> None:
+    wanted = {path.name for path in (SOURCE / "parley_client").iterdir() if path.is_file()}
+    assert {path.name for path in (unpacked / "parley_client").iterdir()} == wanted
+    assert "py.typed" in wanted
+
+
+def test_it_needs_httpx_alone(unpacked: Path) -> None:
+    (metadata,) = unpacked.glob("*.dist-info/METADATA")
+    needed = message_from_bytes(metadata.read_bytes()).get_all("Requires-Dist") or []
+    assert [one for one in needed if "extra ==" not in one] == ["httpx>=0.27"]
+
+
+def test_it_imports_nothing_of_parley_and_no_kafka(unpacked: Path) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(unpacked)!r}); import parley_client; "
+        f"assert parley_client.__file__.startswith({str(unpacked)!r}); "
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & "
+        "{'app', 'models', 'torch', 'aiokafka', 'faust', 'transformers', 'msgspec', 'pydantic'}))"
+    )
+    ran = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
