@@ -42,6 +42,8 @@ _CONVERT = (
 CONVERSION_S = 5.0
 
 _EXACT = 2**53
+_VALUES = frozenset({"const", "enum", "default", "example", "examples"})
+"""Keywords whose values are no schemas."""
 MOST_REMAINDERS = 20_000
 """llguidance implements `multipleOf` with a state per remainder, which its limits do not count: 20,000 take 0.2 s."""
 
@@ -170,7 +172,7 @@ def _inexact(schema: object, levels: int = 64) -> int | None:
         for one in allowed:
             if isinstance(one, int) and abs(one) > _EXACT:
                 return one
-    inner = schema.values() if isinstance(schema, dict) else schema
+    inner = [one for name, one in schema.items() if name not in _VALUES] if isinstance(schema, dict) else schema
     return next((found for one in inner if (found := _inexact(one, levels - 1)) is not None), None)
 
 
@@ -187,7 +189,7 @@ def _remainders(schema: object) -> int:
         if isinstance(part, list):
             waiting.extend(part)
         elif isinstance(part, dict):
-            waiting.extend(part.values())
+            waiting.extend(value for name, value in part.items() if name not in _VALUES)
             joined = joined or "allOf" in part or ("$ref" in part and len(part) > 1)
             factor = part.get("multipleOf")
             if _is_number(factor):

@@ -4,7 +4,8 @@ OpenAI's strict mode and vLLM treat a schema this way. Without it, a small model
 
 JSON Schema closes an object by `additionalProperties: false`, which sees only the `properties` beside it. An object
 that is joined from parts (`allOf`, `anyOf`, `$ref` beside other keywords) is therefore closed as a whole: its parts
-stay open, and the names of all of them stand in the joined object. A definition that is used both as a part and by
+stay open, and the names of all of them stand in the joined object, those that it requires and does not describe, too.
+A definition that is used both as a part and by
 itself stays open, and is closed where it is used by itself.
 
 Left out, since a grammar cannot express them: `uniqueItems`, which vLLM does not enforce either, and formats that
@@ -85,6 +86,7 @@ class _Closing:
         is_closed = made.pop("unevaluatedProperties", None) is False
         own = made.get("properties", {})
         if isinstance(own, dict) and names is not None and (names or is_closed or "properties" in schema):
+            names |= self._names(schema, set(), "required") or {}
             more: dict[str, Any] = {name: {} for name in names if name not in own}
             made["properties"] = own | more
             made["additionalProperties"] = False
@@ -100,7 +102,7 @@ class _Closing:
         """The schema with its inner ones closed."""
         made: dict[str, Any] = {}
         for name, value in schema.items():
-            if name == "uniqueItems" or (name == "format" and value not in FORMATS):
+            if name == "uniqueItems" or (name == "format" and str(value) not in FORMATS):
                 continue
             if name in _PARTS and isinstance(value, list):
                 inside = self._part if as_part or name == "allOf" else self._whole
@@ -122,15 +124,17 @@ class _Closing:
             return schema
         return self._part(schema) if reference in self._joined else self._whole(schema)
 
-    def _names(self, schema: Schema, passed: set[str]) -> dict[str, None] | None:
-        """The properties that the schema and its parts name, in their order; None if one of them allows any."""
+    def _names(self, schema: Schema, passed: set[str], keyword: str = "properties") -> dict[str, None] | None:
+        """The properties that the schema and its parts name by the keyword, in their order; None if one of them allows
+        any.
+        """
         if any(name in schema for name in _OPEN):
             return None
-        properties = schema.get("properties")
-        names = dict.fromkeys(properties) if isinstance(properties, dict) else {}
+        found = schema.get(keyword)
+        names = {name: None for name in found if isinstance(name, str)} if isinstance(found, dict | list) else {}
         self._count(len(names))
         for part in self._resolved_parts(schema, passed):
-            if part is None or (more := self._names(part, passed)) is None:
+            if part is None or (more := self._names(part, passed, keyword)) is None:
                 return None
             names |= more
         return names

@@ -8,7 +8,11 @@ not: {}: What nothing is, as older generators say it: `false`.
 oneOf: Choices of different types, or with different constants in a required property, are those of `anyOf`.
 nullable: A choice of nothing but null beside it (OpenAPI 3.0) is null.
 minimum, maximum: Beyond 1e18 they are narrowed to that: what is written keeps to both.
-pattern: One that looks ahead, beside a format that is enforced, is left to that.
+pattern: In Rust's dialect, without looking ahead (patterns.py). Where that is not possible, it is left to a format that
+    is enforced beside it, and a choice that has it to the other choices.
+not, if, dependentRequired, and a `oneOf` of properties that exclude each other: choices (conditions.py).
+null: A keyword without a value, as serializers write one that is not set, is left out.
+minLength, maxItems and the like: 10.0 is 10, and no answer is longer than `LONGEST`.
 """
 
 from __future__ import annotations
@@ -20,29 +24,49 @@ from itertools import combinations
 from typing import Any
 
 from models.json_pointer import steps_of, target_of
+from models.structured.complement import plain
+from models.structured.conditions import CONDITIONS, with_choices
+from models.structured.patterns import looks_around, patterns
 from models.structured.schema import FORMATS
 from models.tools.values import target_of as target_in
 from models.tools.values import types_of
 
 MOST_CHOICES = 64
 """Of a `oneOf`: each is compared with each."""
+MOST_LOOKING = 16
+"""Patterns that look around, and schemas with conditions: each may take a tenth of a second, or several."""
 MOST_PLACES = 2000
 """Places that become definitions: each is written out once more."""
 LARGEST = 10**18
+LONGEST = 1 << 20
+"""Characters of a text, and elements of a list or an object, that a schema may still count."""
 _DEEPEST = 16
 _BOUNDS = {"minimum": -1, "maximum": 1, "exclusiveMinimum": -1, "exclusiveMaximum": 1}
+_SIZES = frozenset(
+    f"{bound}{what}" for bound in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")
+)
 _NAME_PATTERNS = {
     "uuid": "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
     "date": "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$",
 }
 _PLAIN_REFERENCE = re.compile(r"#(/(\$defs|definitions)/[\w.-]+)?", re.ASCII)
-_LOOKS_AROUND = re.compile(r"\(\?<?[=!]")
 _ANNOTATIONS = frozenset({"description", "title", "type", "examples", "default", "$comment"})
-_SCHEMAS = ("items", "additionalProperties", "contains", "additionalItems", "unevaluatedProperties")
-_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
-_TABLES = ("properties", "patternProperties", "$defs", "definitions")
+_SCHEMAS = (
+    "items",
+    "additionalProperties",
+    "contains",
+    "additionalItems",
+    "unevaluatedProperties",
+    "if",
+    "then",
+    "else",
+)
+_PARTS = ("allOf", "anyOf", "oneOf")
+_LISTS = (*_PARTS, "prefixItems", "items")
+_TABLES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 Schema = Mapping[str, Any]
+_ALONE: Schema = {}
 
 
 class TooManyPlacesError(Exception):
@@ -59,6 +83,8 @@ class _Translation:
         self._root = root
         self._names: dict[tuple[str, ...], str] = {}
         self._places: dict[str, Any] = {}
+        self._looking = 0
+        self._conditions = 0
         self._containers: set[str] = set()  # keys of the document that hold definitions, and are no keywords
 
     def schema(self) -> dict[str, Any]:
@@ -70,34 +96,65 @@ class _Translation:
             made["$defs"] = {**(known if isinstance(known, dict) else {}), **self._places}
         return made
 
-    def _any(self, schema: Any) -> Any:
+    def _any(self, schema: Any, within: Schema = _ALONE) -> Any:
         if not isinstance(schema, dict):
             return schema
-        made = self._keywords(schema)
+        made = self._keywords(schema, within)
         return False if made.get("not") in ({}, True) else made
 
-    def _keywords(self, schema: Schema) -> dict[str, Any]:
-        made = {name: self._value(name, value) for name, value in schema.items()}
+    def _keywords(self, schema: Schema, within: Schema = _ALONE) -> dict[str, Any]:
+        """`within`: what else is said of the same value."""
+        given = {name: value for name, value in schema.items() if value is not None or name == "const"}
+        whole = _joined(within, given)
+        made = {name: self._value(name, value, whole) for name, value in given.items()}
         if "propertyNames" in made:
             self._name_properties(made)
         if made.get("nullable") is True and made.get("enum") == [None]:
             made.pop("type", None)
-        for name, sign in _BOUNDS.items():
-            if _is_number(made.get(name)) and made[name] * sign > LARGEST:
-                made[name] = LARGEST * sign
-        if isinstance(choices := schema.get("oneOf"), list) and "anyOf" not in made and self._are_apart(choices):
+        _narrow(made)
+        self._say_pattern(made)
+        choices = schema.get("oneOf")
+        is_apart = isinstance(choices, list) and self._are_apart(choices)
+        if is_apart and "anyOf" not in made:
             made["anyOf"] = made.pop("oneOf")
-        if made.get("format") in FORMATS and _LOOKS_AROUND.search(str(made.get("pattern", ""))):
-            del made["pattern"]
-        return made
+        is_one = isinstance(choices, list) and not is_apart
+        if not is_one and CONDITIONS.isdisjoint(made):
+            return made
+        self._conditions += 1
+        return made if self._conditions > MOST_LOOKING else with_choices(made, whole, self._resolved, is_one=is_one)
 
-    def _value(self, name: str, value: Any) -> Any:
+    def _say_pattern(self, made: dict[str, Any]) -> None:
+        if isinstance(pattern := made.get("pattern"), str):
+            first, *more = self._patterns(pattern)
+            if str(made.get("format")) in FORMATS and (more or looks_around(first)):
+                del made["pattern"]
+                return
+            made["pattern"] = first
+            if more:
+                made["allOf"] = [*_list_in(made, "allOf"), *({"pattern": one} for one in more)]
+        if isinstance(table := made.get("patternProperties"), dict):
+            made["patternProperties"] = {_one(self._patterns(name), name): schema for name, schema in table.items()}
+        if isinstance(choices := made.get("anyOf"), list):
+            made["anyOf"] = [one for one in choices if not _is_unsaid(one)] or choices
+
+    def _patterns(self, pattern: str) -> tuple[str, ...]:
+        if looks_around(pattern):
+            self._looking += 1
+            if self._looking > MOST_LOOKING:
+                return (pattern,)
+        return patterns(pattern)
+
+    def _resolved(self, schema: Any) -> Any:
+        parts = self._parts(schema, _DEEPEST)
+        return next((part for part in parts if {"const", "enum"} & part.keys()), schema)
+
+    def _value(self, name: str, value: Any, whole: Schema) -> Any:
         if name == "$ref" and isinstance(value, str):
             return self._reference(value)
         if name in _TABLES and isinstance(value, dict):
             return {key: self._any(one) for key, one in value.items()}
         if name in _LISTS and isinstance(value, list):
-            return [self._any(one) for one in value]
+            return [self._any(one, whole if name in _PARTS else _ALONE) for one in value]
         return self._any(value) if name in _SCHEMAS else value
 
     def _reference(self, reference: str) -> str:
@@ -169,7 +226,7 @@ class _Translation:
         more = made.get("additionalProperties", {})
         choices = [names["const"]] if "const" in names else names.get("enum")
         if isinstance(choices, list):
-            known = made.get("properties", {})
+            known = made["properties"] if isinstance(made.get("properties"), dict) else {}
             made["properties"] = {one: known.get(one, more) for one in choices if isinstance(one, str)}
         elif (pattern := _name_pattern(names)) is not None and not made.get("properties"):
             made["patternProperties"] = {pattern: more}
@@ -179,15 +236,45 @@ class _Translation:
         del made["propertyNames"]
 
 
+def _narrow(made: dict[str, Any]) -> None:
+    """Numbers that llguidance does not read, by others that allow nothing more."""
+    for name, sign in _BOUNDS.items():
+        if _is_number(made.get(name)) and made[name] * sign > LARGEST:
+            made[name] = LARGEST * sign
+    for name in _SIZES & made.keys():
+        if isinstance(size := made[name], float) and size.is_integer():
+            made[name] = int(size)
+        if name.startswith("max") and _is_number(made[name]):
+            made[name] = min(made[name], LONGEST)
+
+
 def _list_in(schema: Any, name: str) -> list[Any]:
     found = schema.get(name) if isinstance(schema, dict) else None
     return found if isinstance(found, list) else []
 
 
+def _one(said: Sequence[str], pattern: str) -> str:
+    """As names of properties need it."""
+    return said[0] if len(said) == 1 else plain(pattern) or pattern
+
+
+def _joined(within: Schema, schema: Schema) -> Schema:
+    """What both say of the type and of the properties, and the rest of the schema."""
+    if not within:
+        return schema
+    known = {name: within[name] for name in ("type", "properties") if name in within}
+    tables = [one for one in (known.get("properties"), schema.get("properties")) if isinstance(one, dict)]
+    return {**known, **schema, "properties": {name: one for table in tables for name, one in table.items()}}
+
+
+def _is_unsaid(schema: Any) -> bool:
+    return isinstance(schema, dict) and looks_around(str(schema.get("pattern", "")))
+
+
 def _is_any_text(names: Schema) -> bool:
     """A format that names cannot be held to is an annotation."""
     rules = names.keys() - _ANNOTATIONS
-    is_open = not rules or (rules == {"format"} and names["format"] not in _NAME_PATTERNS)
+    is_open = not rules or (rules == {"format"} and str(names["format"]) not in _NAME_PATTERNS)
     return is_open and names.get("type", "string") == "string"
 
 
@@ -198,8 +285,9 @@ def _is_number(bound: Any) -> bool:
 def _name_pattern(names: Schema) -> str | None:
     """The pattern of names that are described by nothing but a pattern, a length or a format."""
     rules = names.keys() - _ANNOTATIONS
-    if rules == {"pattern"} or (rules == {"pattern", "format"} and names["format"] not in FORMATS):
-        return str(names["pattern"])
+    if rules == {"pattern"} or (rules == {"pattern", "format"} and not looks_around(str(names["pattern"]))):
+        pattern = str(names["pattern"])
+        return _one(patterns(pattern), pattern)
     if rules == {"format"}:
         return _NAME_PATTERNS[names["format"]]
     if rules and rules <= {"minLength", "maxLength"}:

@@ -92,6 +92,9 @@ JOINED: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
         [{"next": {"id": 2}, "id": 1}],
         [{"next": {"id": 2, "z": 1}, "id": 1}],
     ),
+    ({**BASE, "required": ["id", "any"]}, [{"id": 1, "any": None}], [{"id": 1}, {"id": 1, "any": 1, "z": 1}]),
+    ({**BASE, "allOf": [{"required": ["any"]}]}, [{"id": 1, "any": None}], [{"id": 1}, {"id": 1, "any": 1, "z": 1}]),
+    ({"type": "object", "allOf": [{"required": ["a"]}]}, [{"a": 1}, {"a": 1, "z": 1}], [{}]),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from models.generation import ConstraintError
 from models.structured import ConstraintCompiler
+from models.structured.grammar import prepared
 from models.structured.translated import MOST_PLACES, TooManyPlacesError, translated
 from tests.unit.models.structured.test_schema import is_allowed
 from tests.unit.models.structured.walks import constraints
@@ -47,6 +49,10 @@ CASES: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
      ["x", 1], [None]),
     ({"oneOf": [{"$ref": "#/x/Cat"}, {"$ref": "#/x/Dog"}], "x": {"Base": KIND, "Cat": CAT, "Dog": DOG}},
      [{"kind": "cat"}, {"kind": "dog"}], [{"kind": "cow"}, {}]),
+    ({"type": "string", "minLength": 1.0, "maxLength": 2.0}, ["a", "ab"], ["", "abc"]),
+    ({"type": "string", "maxLength": 2**53}, ["", "a"], [1]),
+    ({"type": "array", "minItems": 1.0, "maxItems": 2**64}, [[1]], [[]]),
+    ({"default": {"multipleOf": 999983, "enum": [2**60]}, "type": "integer"}, [1], ["x"]),
 ]  # fmt: skip
 
 
@@ -68,6 +74,34 @@ def test_the_same_values_are_allowed(
         assert not is_allowed(kept, schema, value), value
 
 
+def test_a_keyword_without_a_value_is_none(kept: ConstraintCompiler) -> None:
+    """As serializers of Java, C# and Go write what is not set; JSON Schema has no such value."""
+    nothing = dict.fromkeys(
+        (
+            "enum",
+            "items",
+            "anyOf",
+            "oneOf",
+            "allOf",
+            "pattern",
+            "format",
+            "minLength",
+            "maximum",
+            "$ref",
+            "default",
+            "not",
+        )
+    )
+    text = {**nothing, "type": "string"}
+    whole = {"type": "object", "properties": {"a": text}, "required": None, "additionalProperties": None, "$defs": None}
+    assert is_allowed(kept, whole, {"a": "x"})
+    assert is_allowed(kept, whole, {})
+    assert not is_allowed(kept, whole, {"a": 1})
+    assert not is_allowed(kept, whole, {"b": 1})
+    assert is_allowed(kept, {"const": None}, None)
+    assert is_allowed(kept, {"type": "object", "properties": None}, {"b": 1})
+
+
 def test_a_choice_of_nothing_but_null_is_null_in_openapi(kept: ConstraintCompiler) -> None:
     schema = {"type": "string", "nullable": True, "enum": [None]}
     assert is_allowed(kept, schema, None)
@@ -78,7 +112,8 @@ def test_a_choice_of_nothing_but_null_is_null_in_openapi(kept: ConstraintCompile
     ("schema", "reported"),
     [
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "^oneOf: .*anyOf$"),
-        ({"type": "string", "pattern": "^(?!x)"}, "look-around"),
+        ({"type": "string", "pattern": "^(?:(?!x).)*$"}, "look-around"),
+        ({"type": "string", "pattern": "x(?<!y)z"}, "look-around"),
         ({"type": "number", "minimum": 1e30}, "."),
         ({"$ref": "#/nothing/here"}, "nothing"),
         ({**NUMBERS, "propertyNames": {"anyOf": [{"const": "a"}, {"pattern": "b"}]}}, "propertyNames"),
@@ -90,6 +125,46 @@ def test_what_cannot_be_said_otherwise_is_refused(
     with pytest.raises(ConstraintError, match=reported) as caught:
         is_allowed(kept, schema, 1)
     assert "coerce" not in str(caught.value)
+
+
+KEYWORDS = (
+    *("type", "properties", "required", "if", "then", "else", "not", "oneOf", "anyOf", "allOf", "dependentRequired"),
+    *("dependencies", "enum", "const", "pattern", "patternProperties", "propertyNames", "items", "$ref", "$defs"),
+    *("minLength", "maxItems", "format", "additionalProperties", "nullable", "minimum", "prefixItems"),
+)
+VALUES = (
+    None,
+    True,
+    0,
+    1.5,
+    10.0,
+    "a",
+    "^(?!a)b",
+    "string",
+    "object",
+    "#",
+    [],
+    {},
+    ["a", "b"],
+    [1, None],
+    [{}],
+    "null",
+)
+
+
+def _any_value(chance: random.Random, levels: int) -> Any:
+    kind = chance.random()
+    if not levels or kind < 0.35:
+        return chance.choice(VALUES)
+    if kind < 0.85:
+        return {chance.choice(KEYWORDS): _any_value(chance, levels - 1) for _ in range(chance.randint(0, 5))}
+    return [_any_value(chance, levels - 1) for _ in range(chance.randint(0, 3))]
+
+
+def test_whatever_a_schema_has_for_a_keyword_is_no_error_of_the_translation() -> None:
+    chance = random.Random(5)
+    for _ in range(2000):
+        prepared({chance.choice(KEYWORDS): _any_value(chance, 3) for _ in range(chance.randint(1, 6))})
 
 
 def test_a_place_is_one_definition_however_it_is_spelled() -> None:

@@ -1,0 +1,141 @@
+r"""Patterns of JSON schemas, which are ECMA-262's and Python's, in the dialect of llguidance, which is Rust's.
+
+A text has to match each of the patterns that come of one. What looks ahead at the beginning, or back at the end, says
+what the whole text is or is not: `^(?=.*\d)(?!-).+(?<!-)$` is four patterns. What looks ahead elsewhere becomes an
+expression that does not. Where that is not possible, or too large, the pattern stays as it is, and is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from models.structured.complement import plain, unlike
+
+LONGEST = 2000
+MOST_AHEAD = 8
+_PART = re.compile(r"\\[pP]\{[^}]*\}|\\[uU]\{?[0-9A-Fa-f]+\}?|\\.|\(\?(?:<?[=!]|:|P?<\w+>)|.", re.DOTALL)
+_QUANTIFIER = re.compile(r"\{\d+(,\d*)?\}", re.ASCII)
+_UP_TO = re.compile(r"\{,\d+\}", re.ASCII)
+_LOOKS_BACK = re.compile(r"\(\?<[=!]")
+_PYTHON = {r"\Z": "$", r"\z": "$", r"\A": "^"}
+_OPERATORS = frozenset("&~-")
+"""Two of them are an operator in Rust's sets of characters."""
+
+
+@lru_cache(maxsize=256)
+def patterns(pattern: str) -> tuple[str, ...]:
+    """All of them hold where the pattern does, and only there."""
+    found = _without_looking(pattern)
+    return tuple(map(_in_rust, (pattern,) if found is None else found))
+
+
+def looks_around(pattern: str) -> bool:
+    return any(part in {"(?=", "(?!", "(?<=", "(?<!"} for _, part in _parts(pattern))
+
+
+def _without_looking(pattern: str) -> list[str] | None:
+    """None if nothing looks around, or not where it can be said otherwise."""
+    if not looks_around(pattern):
+        return None
+    split = _split(pattern) or [pattern]
+    found = [plain(one) if looks_around(one) else one for one in split]
+    return None if None in found else [one for one in found if one is not None]
+
+
+def _split(pattern: str) -> list[str] | None:
+    """The pattern without what looks ahead at its beginning and back at its end, and that for itself."""
+    if not pattern.startswith("^") or len(pattern) > LONGEST:
+        return None
+    found: list[str | None] = []
+    rest = pattern[1:]
+    while rest.startswith(("(?=", "(?!")) and len(found) < MOST_AHEAD and (end := _closing(rest)):
+        inner = rest[3:end]
+        found.append(_bound(inner) if rest[2] == "=" else unlike(inner, begins=True))
+        rest = rest[end + 1 :]
+    at = max((at.start() for at in _LOOKS_BACK.finditer(rest)), default=-1)
+    if at >= 0 and _closing(rest[at:], "$"):
+        inner = f"(?:{rest[at + 4 : -2]})$"
+        found.append(inner if rest[at + 3] == "=" else unlike(inner))
+        rest = f"{rest[:at]}$"
+    if not found or None in found or _has_choice(rest):
+        return None
+    whole = [f"^{rest}"] if rest else []
+    return [*whole, *(one for one in found if one is not None)]
+
+
+def _bound(pattern: str) -> str:
+    """The pattern at the beginning of a text."""
+    if _has_choice(pattern):
+        return f"^(?:{pattern})"
+    return f"^{pattern.removeprefix('^')}"
+
+
+def _parts(pattern: str) -> Iterator[tuple[int, str]]:
+    """The parts of a pattern, each with its place; a set of characters is one."""
+    at = 0
+    while at < len(pattern):
+        end = _end_of_set(pattern, at) if pattern[at] == "[" else None
+        if end is None:
+            match = _PART.match(pattern, at)
+            assert match is not None
+            end = match.end()
+        yield at, pattern[at:end]
+        at = end
+
+
+def _end_of_set(pattern: str, at: int) -> int | None:
+    at += 2 if pattern.startswith("[^", at) else 1
+    while at < len(pattern) and pattern[at] != "]":
+        at += 2 if pattern[at] == "\\" else 1
+    return at + 1 if at < len(pattern) else None
+
+
+def _closing(pattern: str, rest: str = "") -> int | None:
+    """The place of the bracket that closes the first one; None unless `rest`, if given, is all that follows."""
+    depth = 0
+    for at, part in _parts(pattern):
+        depth += part.startswith("(")
+        depth -= part == ")"
+        if not depth:
+            return at if not rest or pattern[at + 1 :] == rest else None
+    return None
+
+
+def _has_choice(pattern: str) -> bool:
+    depth = 0
+    for _, part in _parts(pattern):
+        depth += part.startswith("(")
+        depth -= part == ")"
+        if part == "|" and not depth:
+            return True
+    return False
+
+
+def _in_rust(pattern: str) -> str:
+    written = []
+    for at, part in _parts(pattern):
+        if part.startswith("[") and len(part) > 1:
+            written.append(_set_in_rust(part))
+        elif part == "{" and not _QUANTIFIER.match(pattern, at):
+            written.append("{0" if _UP_TO.match(pattern, at) else r"\{")
+        else:
+            written.append(_PYTHON.get(part, part))
+    return "".join(written)
+
+
+def _set_in_rust(written: str) -> str:
+    """Brackets, and two of an operator, are characters of a set in ECMA-262 and in Python."""
+    if written == "[^]":
+        return r"[\s\S]"
+    begin = 2 if written.startswith("[^") else 1
+    made, last = [written[:begin]], ""
+    for part in _PART.findall(written[begin:-1]):
+        twice = part in _OPERATORS and part == last
+        if twice and part == "-" and len(made) == 2:
+            made[-1:] = [r"\-", part]  # the first of a range
+        else:
+            made.append(f"\\{part}" if part == "[" or twice else part)
+        last = "" if twice else part
+    return f"{''.join(made)}]"

@@ -1,0 +1,127 @@
+"""Patterns in llguidance's dialect hold where the patterns of schemas do: the oracle is Python's `re`."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from models.structured import ConstraintCompiler, ConstraintError
+from models.structured.complement import plain, unlike
+from models.structured.patterns import looks_around, patterns
+from tests.unit.models.structured.test_schema import is_allowed
+from tests.unit.models.structured.walks import constraints
+
+DECIMAL = r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"
+LOOKING = {
+    DECIMAL: ["1.5", "-0", ".5"],  # pydantic 2.11 to 2.13, for Decimal
+    r"^(?!^[-+.]*$)[+-]?0*(?:\d{0,3}|(?=[\d.]{1,5}0*$)\d{0,3}\.\d{0,2}0*$)": ["123", "1.25"],  # with max_digits
+    r"^(?!\.\.?(?:\/|$))[A-Za-z0-9_\-.~:@+]{1,200}$": ["a.b", "..."],  # a tool of Claude Code
+    r"^(?=.*\d)(?=.*[a-z]).{4,8}$": ["abc1"],
+    r"^(?!\s*$).+": ["x", " x"],
+    r"^(?!-)[a-z0-9-]{1,63}(?<!-)$": ["a-b"],
+    r"^[a-z-]+(?<=b)$": ["a-b"],
+    r"^(?!.*--)[a-z-]+$": ["a-b-c"],
+    r"^(?!foo$|bar$).*$": ["fo", "barn", ""],
+    r"^(?!000|666)\d{3}-(?!00)\d{2}-(?!0000)\d{4}$": ["123-45-6789"],
+    r"^\d+(?:\.(?!0+$)\d+)?$": ["1", "1.10"],
+    r"^(?!a)b|c$": ["b", "bx", "xc"],
+    r"foo(?!bar)": ["foo", "xfoobafoo"],
+}
+DIALECT = {
+    r"^[[a]+$": ["[a"],
+    r"^[^[\]]+$": ["ab"],
+    r"^[a&&b]+$": ["a&b"],
+    r"^[+--]+$": ["+,-"],
+    r"^[--a]+$": ["-A"],
+    r"^[~~]+$": ["~"],
+    r"^{{.*}}$": ["{{x}}"],
+    r"^\${[a-z]+}$": ["${a}"],
+    r"^a{,3}$": ["", "aa"],
+    r"\Aa\Z": ["a"],
+    r"^[A-Za-z\]]{2,}$": ["a]"],
+}
+LETTERS = "abfo.-+/019 @[&{},]~$x"
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[ConstraintCompiler]:
+    made = constraints()
+    yield made
+    made.stop()
+
+
+def texts(pattern: str, count: int = 2000) -> list[str]:
+    chance = random.Random(pattern)
+    return ["", *("".join(chance.choices(LETTERS, k=chance.randint(0, 8))) for _ in range(count))]
+
+
+@pytest.mark.filterwarnings("ignore:Possible")
+@pytest.mark.parametrize("pattern", [*LOOKING, *DIALECT])
+def test_the_patterns_hold_together_where_the_pattern_does(pattern: str) -> None:
+    said = patterns(pattern)
+    assert not any(map(looks_around, said))
+    for text in [*texts(pattern), *LOOKING.get(pattern, ()), *DIALECT.get(pattern, ())]:
+        holds = re.search(pattern, text) is not None
+        assert all(re.search(one, text) for one in said) == holds, text
+
+
+@pytest.mark.filterwarnings("ignore:Possible")
+@pytest.mark.parametrize("pattern", [*LOOKING, *DIALECT])
+def test_llguidance_allows_the_texts_that_the_pattern_matches(kept: ConstraintCompiler, pattern: str) -> None:
+    schema = {"type": "string", "pattern": pattern}
+    for text in [*texts(pattern, 40), *LOOKING.get(pattern, ()), *DIALECT.get(pattern, ())]:
+        assert is_allowed(kept, schema, text) == (re.search(pattern, text) is not None), text
+
+
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize(
+    "pattern", [r"-", r"\.\.?(?:\/|$)", r"[-+.]*a$", r".*\.\.", r"(a|ab)(b|$)", r"[^a]", r"a*?b", r"^a|o$"]
+)
+def test_unlike_matches_what_the_pattern_does_not(pattern: str, begins: bool) -> None:
+    other = unlike(pattern, begins=begins)
+    assert other is not None
+    find = re.match if begins else re.search
+    for text in texts(pattern):
+        assert (re.search(other, text) is None) == (find(pattern, text) is not None), text
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "(a)\\1", r"\bfoo", "(a", "[a", "x" * 400, "(?:a|b)*a(?:a|b){40}$", r"(?:(?!b)a)*"]
+)
+def test_a_complement_that_is_empty_too_large_or_no_set_of_texts_is_none(pattern: str) -> None:
+    assert unlike(pattern) is None
+
+
+def test_what_looks_around_where_it_cannot_be_said_stays_as_it_is() -> None:
+    for pattern in (r"^(?:(?!x).)*$", r"x(?<!y)z", r"^(?!(a)\1)a"):
+        assert patterns(pattern) == (pattern,)
+        assert plain(pattern) is None
+
+
+def test_a_choice_with_such_a_pattern_is_left_to_the_others(kept: ConstraintCompiler) -> None:
+    unsaid = {"type": "string", "pattern": r"^(?:(?!x).)*$"}
+    schema = {"anyOf": [{"type": "number"}, unsaid]}
+    assert is_allowed(kept, schema, 1.5)
+    assert not is_allowed(kept, schema, "x")
+    with pytest.raises(ConstraintError, match="look-around"):
+        is_allowed(kept, {"anyOf": [unsaid]}, "a")
+
+
+def test_patterns_of_names_are_single_ones(kept: ConstraintCompiler) -> None:
+    named = {
+        "type": "object",
+        "patternProperties": {"^(?!x)[a-z]+$": {"type": "integer"}},
+        "additionalProperties": False,
+    }
+    assert is_allowed(kept, named, {"ab": 1})
+    assert not is_allowed(kept, named, {"xb": 1})
+    kept_to = {
+        "type": "object",
+        "propertyNames": {"pattern": "^(?!x)[a-z]+$"},
+        "additionalProperties": {"type": "integer"},
+    }
+    assert is_allowed(kept, kept_to, {"ab": 1})
+    assert not is_allowed(kept, kept_to, {"xb": 1})
