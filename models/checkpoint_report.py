@@ -13,11 +13,16 @@ from jinja2 import TemplateSyntaxError
 from torch import Tensor
 
 from models.architectures import kv_bytes_per_token
+from models.arithmetic import FLOAT32_AT_MOST
 from models.checkpoint_files import CheckpointError
-from models.checkpoints import FLOAT32_AT_MOST, Checkpoint
+from models.checkpoints import Checkpoint
 from models.control_tokens import control_tokens, sources
-from models.cpu_dtype import SMALL
 from models.engine import TorchEngine
+from models.linear import Kind
+from models.linear.choice import SMALL
+from models.linear.embedding import NarrowEmbedding
+from models.linear.layer import ServedLinear
+from models.linear.placing import held_bytes
 from models.model_report import CallsPerMessage, EnginePath, ModelReport, Rendering, TemplateSummary, Thinking
 from models.prompts import PromptBuilder, PromptError
 from models.reasoning import tags_of
@@ -76,6 +81,7 @@ def _report(checkpoint: Checkpoint, prompts: PromptBuilder, loading: _Loading) -
         parameters=parameters,
         dtype=str(loading.dtype).removeprefix("torch."),
         dtype_reason=_dtype_reason(checkpoint, loading),
+        products={} if loading.path is EnginePath.VLLM else dataclasses.asdict(checkpoint.products),
         weights_bytes=weights_bytes,
         kv_bytes_per_token=_kv_bytes(config, loading.dtype),
         kv_cache_tokens=loading.cache_tokens,
@@ -134,14 +140,17 @@ def _weights(checkpoint: Checkpoint) -> tuple[int | None, int]:
     """How many parameters there are, and their bytes in memory."""
     if checkpoint.model is None:
         return None, 0 if checkpoint.files is None else checkpoint.files.weight_bytes
-    tensors = {one.data_ptr(): one for one in checkpoint.model.state_dict().values() if one.numel()}
-    return _parameters(checkpoint.model), sum(one.nbytes for one in tensors.values())
+    return _parameters(checkpoint.model), held_bytes(checkpoint.model)
 
 
 def _parameters(model: Any) -> int:
     """Each tied weight once, and a packed layer as what it stands for."""
     counts: dict[int, int] = {}
     for module in model.modules():
+        if isinstance(module, NarrowEmbedding):
+            counts[id(module)] = module.weight.numel()
+        if isinstance(module, ServedLinear) and module.is_copy:
+            continue
         weight = getattr(module, "weight", None)
         if hasattr(module, "in_features"):
             key = weight.data_ptr() if isinstance(weight, Tensor) else id(module)
@@ -169,6 +178,7 @@ def _dtype_reason(checkpoint: Checkpoint, loading: _Loading) -> str:
         (loading.setting != "auto", "set by PARLEY_DTYPE"),
         (loading.path is EnginePath.VLLM, "the checkpoint's own"),
         (checkpoint.quantization != "", "in which the packed kernels are fast"),
+        (checkpoint.products.layers is Kind.INT8, "which products of integers take and return"),
         (loading.device != "cpu", "a GPU's"),
         (size > FLOAT32_AT_MOST, "for more than 4 GiB of weights"),
     )

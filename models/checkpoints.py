@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,13 @@ import torch
 from transformers.generation.configuration_utils import GenerationConfig
 
 from models.architectures import context_limit, why_unsupported
+from models.arithmetic import Wanted, arithmetic, is_served_as_it_is, stored_dtype, version_of
 from models.checkpoint_files import CheckpointError, CheckpointFiles, first_line
-from models.cpu_dtype import faster_dtype
 from models.generation import GenerationDefaults
+from models.linear import PLAIN, Products, place
+from models.linear.choice import Choice
 from models.llama import load_llama, read_config
 from models.tokenizer_files import load_tokenizer
-
-FLOAT32_AT_MOST = 4 << 30  # bytes of weights that may still be converted to float32 on a CPU
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint"]
 
@@ -62,6 +61,7 @@ class Checkpoint:
 
     ignored: Keys of its generation config that change answers elsewhere, and not here.
     files: None for a model that was made in memory.
+    threads: With which the engine is fastest; 0 if they were not measured.
     """
 
     name: str
@@ -75,6 +75,16 @@ class Checkpoint:
     ignored: Mapping[str, Any] = field(default_factory=dict)
     config: Any = None
     files: CheckpointFiles | None = None
+    products: Products = PLAIN
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    config: Any
+    model: Any
+    choice: Choice
+    quantization: str = ""
 
 
 def load_checkpoint(
@@ -85,10 +95,13 @@ def load_checkpoint(
     context_length: int = 0,
     may_be_shorter: bool = False,
     quantize: str = "",
+    products: str = "auto",
+    threads: int = 0,
     remote_code: bool = False,
     by_transformers: bool = True,
 ) -> Checkpoint:
-    """Load `name`, a GPTQ checkpoint or a plain one, whose weights can be quantized (`int8`, `fp8`) while loading.
+    """Load `name`, a GPTQ checkpoint or a plain one, whose weights can be quantized (`int8`, `int8-vocabulary`, `fp8`)
+    while loading. `products` are `auto`, `plain` or `packed`; `threads` are those that will compute, 0: not said.
 
     A model whose own context is shorter than `context_length` is rejected unless it `may_be_shorter`. Unless
     `by_transformers`, a plain checkpoint that is built like Llama becomes a `LlamaDecoder`. It loads two seconds faster
@@ -96,8 +109,10 @@ def load_checkpoint(
     Raises `CheckpointError` with one line.
     """
     files = CheckpointFiles.find(name, remote_code=remote_code)
-    own = None if by_transformers or quantize or remote_code else _own_decoder(name, files, device, dtype)
-    config, model, quantization = own or _by_transformers(name, files, device, dtype, quantize, remote_code)
+    wanted, target = Wanted(dtype, quantize, products, threads), _device(device)
+    own = None if by_transformers or remote_code else _own_decoder(name, files, target, wanted)
+    loaded = own or _by_transformers(name, files, target, wanted, remote_code)
+    config, model = loaded.config, loaded.model
     tokenizer = _tokenizer(name, files.folder, remote_code=remote_code)
     generation = _generation(name, files.folder)
     return Checkpoint(
@@ -106,54 +121,48 @@ def load_checkpoint(
         tokenizer=tokenizer,
         defaults=_defaults(generation),
         eos=_eos(generation, config, tokenizer),
-        model_version="+".join(filter(None, (files.version, _arithmetic(model), quantization))),
+        model_version="+".join(filter(None, (files.version, version_of(loaded.choice, target, loaded.quantization)))),
         context_length=_context(name, config, context_length, may_be_shorter=may_be_shorter),
-        quantization=quantization,
+        quantization=loaded.quantization,
         ignored=_ignored(generation),
         config=config,
         files=files,
+        products=loaded.choice.products,
+        threads=loaded.choice.threads,
     )
 
 
-def _arithmetic(model: Any) -> str:
-    """What computes, for the version; empty for float32 on a CPU. Another numeric type or kind of device gives other
-    logits, so a resumed answer must not change between the two in silence.
-    """
-    named = f"{str(model.dtype).removeprefix('torch.')}-{model.device.type}"
-    return "" if named == "float32-cpu" else named
-
-
-def _own_decoder(name: str, files: CheckpointFiles, device: str, dtype: str) -> tuple[Any, Any, str] | None:
+def _own_decoder(name: str, files: CheckpointFiles, target: torch.device, wanted: Wanted) -> _Loaded | None:
     """What `_by_transformers` returns, if the checkpoint is built like Llama and nothing is wrong with it."""
     config = read_config(files.folder)
-    if config is None or (files.folder / "quantize_config.json").is_file():
+    if config is None or (files.folder / "quantize_config.json").is_file() or not is_served_as_it_is(wanted, target):
         return None
     try:
-        target = _device(device)
-        model = load_llama(files.folder, config, _dtype(dtype, target, files, config), target)
+        choice = arithmetic(wanted, target, config, files.weight_bytes)
+        model = load_llama(files.folder, config, stored_dtype(choice, config), target)
+        if model is not None:
+            place(model, choice.products, choice.dtype)
     except Exception as error:  # of libraries, which have many for a broken file
         raise CheckpointError(f"model {name}: cannot be loaded: {first_line(error)}") from error
-    return None if model is None else (config, model, "")
+    return None if model is None else _Loaded(config, model, choice)
 
 
 def _by_transformers(
-    name: str, files: CheckpointFiles, device: str, dtype: str, quantize: str, remote_code: bool
-) -> tuple[Any, Any, str]:
-    """Config, model, and the name of its quantization."""
+    name: str, files: CheckpointFiles, target: torch.device, wanted: Wanted, remote_code: bool
+) -> _Loaded:
     from models.transformers_models import load_model
 
     config = _read_config(name, files.folder, remote_code=remote_code)
     if reason := why_unsupported(config):
         raise CheckpointError(f"model {name}: {reason}")
-    target = _device(device)
-    kind = partial(_dtype, dtype, target, files, config)
     try:
-        model, quantization = load_model(files.folder, config, target, dtype, kind, quantize, remote_code=remote_code)
+        model, choice, quantization = load_model(files, config, target, wanted, remote_code=remote_code)
+        place(model, choice.products, choice.dtype)
     except CheckpointError as error:
         raise CheckpointError(f"model {name}: {error}") from None
     except Exception as error:  # of libraries, which have many for a broken file
         raise CheckpointError(f"model {name}: cannot be loaded: {first_line(error)}") from error
-    return config, model, quantization
+    return _Loaded(config, model, choice, quantization)
 
 
 def _read_config(name: str, folder: Path, *, remote_code: bool) -> Any:
@@ -176,14 +185,6 @@ def _device(device: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise CheckpointError(f"device {device} cannot be used: {first_line(error)}") from error
     return target
-
-
-def _dtype(dtype: str, device: torch.device, files: CheckpointFiles, config: Any) -> torch.dtype:
-    if dtype != "auto":
-        return getattr(torch, dtype)
-    if device.type != "cpu" or files.weight_bytes > FLOAT32_AT_MOST:
-        return torch.bfloat16
-    return faster_dtype(config, files.weight_bytes) if config.dtype is torch.bfloat16 else torch.float32
 
 
 def _tokenizer(name: str, folder: Path, *, remote_code: bool) -> Any:

@@ -56,7 +56,8 @@ class ModelReport:
     """
     threads: Of the processor that compute; None where another device or program computes.
     parameters: None where the engine does not show them.
-    weights_bytes: As loaded; without copies in another order.
+    products: The forms of the `layers` and of the `vocabulary` (models/linear/kinds.py), empty under vLLM.
+    weights_bytes: As loaded, with copies in another order.
     kv_bytes_per_token: None for an attention that keeps something else.
     kv_cache_tokens: Of all answers together; None where another program has the cache.
     ends: Texts of `eos_token_ids`.
@@ -74,6 +75,7 @@ class ModelReport:
     parameters: int | None
     dtype: str
     dtype_reason: str
+    products: Mapping[str, str]
     weights_bytes: int
     kv_bytes_per_token: int | None
     kv_cache_tokens: int | None
@@ -94,6 +96,7 @@ class ModelReport:
             ("model", self.model_version),
             ("architecture", self._computed),
             ("dtype", f"{self.dtype}: {self.dtype_reason}"),
+            *([("products", _named(self.products))] if self.products else []),
             ("memory", self._memory),
             ("context", f"{self.context_length:,} tokens; vocabulary of {self.vocab_size:,}"),
             ("ends", self._ends),
@@ -123,8 +126,9 @@ class ModelReport:
     def lines(self) -> list[str]:
         """The report for a log, in at most five lines, without the warnings."""
         template = "; ".join(f"{name} {text}" for name, text in self._template)
+        products = f"; products: {_named(self.products)}" if self.products else ""
         return [
-            f"{self._computed}; {self.dtype} ({self.dtype_reason})",
+            f"{self._computed}; {self.dtype} ({self.dtype_reason}){products}",
             f"{self._memory}; context {self.context_length:,} tokens",
             template,
             f"ends {self._ends}; defaults {self._defaults}",
@@ -142,7 +146,8 @@ class ModelReport:
         if self.kv_bytes_per_token is not None:
             parts.append(f"KV cache {_size(self.kv_bytes_per_token)} a token")
         if self.kv_cache_tokens is not None:
-            parts.append(f"room for {self.kv_cache_tokens:,} tokens")
+            whole = _size((self.kv_bytes_per_token or 0) * self.kv_cache_tokens)
+            parts.append(f"room for {self.kv_cache_tokens:,} tokens in {whole}")
         return ", ".join(parts)
 
     @property
@@ -178,6 +183,10 @@ def _plural(number: int, word: str) -> str:
 
 def _written(rendering: Rendering) -> str:
     return "by the template" if rendering is Rendering.TEMPLATE else "as text"
+
+
+def _named(forms: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {form}" for name, form in forms.items())
 
 
 def _listed(values: Mapping[str, Any]) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from models.arithmetic import Wanted, arithmetic, is_served_as_it_is, stored_dtype
 from models.block_import import unimported
-from models.checkpoint_files import CheckpointError
+from models.checkpoint_files import CheckpointError, CheckpointFiles
+from models.linear.choice import Choice
+from models.linear.int8 import why_not
 
 # A second, for two functions of transformers that are not used here.
 with unimported("sklearn"), unimported("scipy"):
@@ -25,23 +28,19 @@ def load_config(folder: Path, *, remote_code: bool = False) -> Any:
 
 
 def load_model(
-    folder: Path,
-    config: Any,
-    device: torch.device,
-    dtype: str,
-    plain_dtype: Callable[[], torch.dtype],
-    quantize: str,
-    *,
-    remote_code: bool,
-) -> tuple[Any, str]:
-    """The model on its device, and the name of its quantization. `plain_dtype` is of weights that are not quantized;
-    `dtype` is the setting, for those that are.
+    files: CheckpointFiles, config: Any, device: torch.device, wanted: Wanted, *, remote_code: bool
+) -> tuple[Any, Choice, str]:
+    """The model on its device, what is to compute it, and the name of its quantization if kernels of their own compute
+    its layers.
     """
+    folder = files.folder
+    has_quants = bool(getattr(config, "quantization_config", None)) or (folder / "quantize_config.json").is_file()
     with _without_reports():
-        is_quantized = getattr(config, "quantization_config", None) or (folder / "quantize_config.json").is_file()
-        if not is_quantized and not quantize:
-            return _plain(folder, plain_dtype(), remote_code).to(device), ""
-        return _quantized(folder, config, device, dtype, quantize, remote_code)
+        if has_quants or not is_served_as_it_is(wanted, device):
+            choice = arithmetic(wanted, device, config, files.weight_bytes, is_packed_already=True)
+            return _quantized(folder, config, device, choice, wanted.quantize, remote_code)
+        choice = arithmetic(wanted, device, config, files.weight_bytes)
+        return _plain(folder, stored_dtype(choice, config), remote_code).to(device), choice, ""
 
 
 def _plain(folder: Path, dtype: torch.dtype, remote_code: bool) -> Any:
@@ -58,21 +57,21 @@ def _plain(folder: Path, dtype: torch.dtype, remote_code: bool) -> Any:
 
 
 def _quantized(
-    folder: Path, config: Any, device: torch.device, dtype: str, quantize: str, remote_code: bool
-) -> tuple[Any, str]:
+    folder: Path, config: Any, device: torch.device, choice: Choice, quantize: str, remote_code: bool
+) -> tuple[Any, Choice, str]:
     from models.quantization import WeightOnly, gptq_config, load_gptq, quantize_weights  # only here
 
-    # the dtype in which the packed kernels are fast
-    kind = torch.bfloat16 if dtype == "auto" else getattr(torch, dtype)
     if gptq := gptq_config(folder, config):
         if quantize:
             raise CheckpointError(f"it is quantized already, and cannot be quantized to {quantize}")
-        model, info, quantization = load_gptq(folder, config, gptq, kind, device, remote_code=remote_code)
+        model, info, quantization = load_gptq(folder, config, gptq, choice.dtype, device, remote_code=remote_code)
         _check_loading(info)
-        return model, quantization
-    model = _plain(folder, kind, remote_code).to(device)
+        return model, choice, quantization
+    if quantize not in set(WeightOnly):
+        raise CheckpointError(f"it cannot be quantized to {quantize} on {device.type}: {why_not(device)}")
+    model = _plain(folder, choice.dtype, remote_code).to(device)
     quantize_weights(model, WeightOnly(quantize))
-    return model, quantize
+    return model, choice, quantize
 
 
 @contextmanager

@@ -14,14 +14,14 @@ import click
 from app.commands.terminal import WrongUseError, note, warn_of_unknown_settings
 
 _TOLD_EVERY = 8  # prompts, if standard error is no terminal
-TO = ("gptq", "int8", "fp8")
+TO = ("gptq", "int8", "int8-vocabulary", "fp8")
 FILE: click.Path = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(short_help="Quantize a model to a GPTQ checkpoint.")
 @click.argument("model")
 @click.argument("out", required=False, type=click.Path(path_type=Path))
-@click.option("--to", type=click.Choice(TO), default="gptq", show_default=True, help="int8 and fp8 only report.")
+@click.option("--to", type=click.Choice(TO), default="gptq", show_default=True, help="All but gptq only report.")
 @click.option("--bits", type=click.Choice(("4", "8")), default="4", show_default=True)
 @click.option("--group-size", type=int, default=128, show_default=True, help="Inputs that share a scale; -1: all.")
 @click.option("--sym/--asym", default=True, show_default=True, help="Symmetric quantization.")
@@ -73,11 +73,11 @@ def quantize(
     """Quantize MODEL to the folder OUT as a GPTQ checkpoint, and report the quality before and after.
 
     MODEL is `demo`, a folder or a Hugging Face name. Without --calibration it is calibrated with dialogues of the
-    demo's shop, which fit no other model. A worker serves the result with PARLEY_MODEL=OUT. For int8 and fp8 nothing is
+    demo's shop, which fit no other model. A worker serves the result with PARLEY_MODEL=OUT. For the others nothing is
     written: set PARLEY_QUANTIZE, and the worker quantizes while it loads the model.
     """
     if (to == "gptq") != (out is not None):
-        raise WrongUseError("OUT is required for --to gptq and not allowed otherwise; int8 and fp8 write nothing")
+        raise WrongUseError("OUT is required for --to gptq and not allowed otherwise; the others write nothing")
     if out is not None and report_only != any(out.glob("*.safetensors")):
         raise WrongUseError(f"{out} has {'no weights to examine' if report_only else 'weights already'}")
     if out is not None and not report_only and find_spec("gptqmodel") is None:

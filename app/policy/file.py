@@ -55,6 +55,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_running: int | None = None
     paced_tokens_per_s: float | None = None
     quantize: str | None = None
+    products: str | None = None
     tool_format: str | None = None
 
     @property

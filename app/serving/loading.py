@@ -258,6 +258,8 @@ def _load(settings: Settings) -> Callable[..., Checkpoint]:
         device=settings.device,
         dtype=settings.dtype,
         quantize=settings.quantize,
+        products=settings.products,
+        threads=settings.threads,
         remote_code=settings.trust_remote_code,
         by_transformers=False,
     )

@@ -26,11 +26,22 @@ class ModelSettings(BaseSettings):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto", description="data type of weights and activations; `auto`: on a CPU the faster one, which is measured"
     )
-    quantize: Literal["", "int8", "fp8"] = Field(
-        "", description="quantize the weights of a plain checkpoint to `int8` or `fp8`"
+    quantize: Literal["", "int8", "int8-vocabulary", "fp8"] = Field(
+        "",
+        description="quantize the weights of a plain checkpoint: `int8`, on a CPU `int8-vocabulary` for its largest "
+        "matrix alone, on a GPU `fp8`",
+    )
+    products: Literal["auto", "plain", "packed"] = Field(
+        "auto",
+        description="form of the weights on a CPU: `packed` for oneDNN, or `plain`; `auto`: the faster one, which is "
+        "measured",
     )
     trust_remote_code: bool = Field(False, description="allow Python code in a checkpoint")
-    threads: int = Field(0, ge=0, description="CPU threads of the engine; 0: all cores but one")
+    threads: int = Field(
+        0,
+        ge=0,
+        description="CPU threads of the engine; 0: all cores but one, or all where that is measured as clearly faster",
+    )
     max_running: int = Field(64, ge=1, description="sequences that the engine decodes at once, per worker")
     context_length: int = Field(0, ge=0, description="tokens of prompt and answer together; 0: the model's own")
     kv_cache_gb: float = Field(

@@ -21,13 +21,13 @@ from models.engine.compute.cache import KVCache
 from models.engine.compute.decode_batch import Steady
 from models.engine.compute.fused import lean
 from models.engine.compute.graphs import DecodeGraphs
-from models.engine.compute.layout import lay_out
 from models.engine.compute.lora import Lora
 from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.prompt_scores import PromptScores
 from models.engine.sequence import ScheduledChunk, pages_for
 from models.generation import Sampling
+from models.linear.layout import lay_out
 from models.sampler import Draw, Drawn, Token, sample
 
 log = logging.getLogger(__name__)

@@ -90,7 +90,7 @@ class TorchEngine:
             self._fetched,
         )
         self.speculation = self._make_speculation(pages)
-        self.threads = options.threads or max(1, len(os.sched_getaffinity(0)) - 1)
+        self.threads = options.threads or checkpoint.threads or max(1, len(os.sched_getaffinity(0)) - 1)
         self._worker = Worker(
             runner=self._runner,
             scheduler=self.scheduler,

@@ -63,6 +63,12 @@ class LlamaDecoder(nn.Module):
         self.model = _Layers(config, device)
         self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
 
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.embed_tokens
+
     @property
     def device(self) -> torch.device:
         return self.model.norm.weight.device
@@ -101,7 +107,7 @@ class _Layers(nn.Module):
         self.rotary_emb = Rotary(config, device)
 
     def forward(self, ids: Tensor, positions: Tensor, context: PagedAttention | None) -> Tensor:
-        hidden = self.embed_tokens(ids)
+        hidden = self.embed_tokens(ids).to(self.norm.weight.dtype)
         cos, sin = (part[0].unsqueeze(1) for part in self.rotary_emb(hidden, positions))
         for layer in self.layers:
             hidden = layer(hidden, cos, sin, context)

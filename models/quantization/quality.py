@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from models.checkpoints import Checkpoint
+from models.linear.placing import held_bytes
 from models.quantization.dialogues import Example
 from models.rouge import rouge_l
 
@@ -104,12 +105,10 @@ def _side(
         if example.answer is not None
     ]
     loss = sum(part for part, _ in losses) / max(1, sum(count for _, count in losses))
-    model = checkpoint.model
-    held = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
     return Side(
         checkpoint.model_version,
-        str(model.dtype).removeprefix("torch."),
-        sum(held.values()),
+        str(checkpoint.model.dtype).removeprefix("torch."),
+        held_bytes(checkpoint.model),
         math.exp(loss),
         fmean(known) if known else None,
     )

@@ -15,22 +15,23 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, silu
 
 from models.engine.compute.attention import attend, masks_of
-from models.prepacked import prepack, product
+from models.linear.int8 import Int8Weight
+from models.linear.product import Matrix, product
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
     """Of one layer: both norms, what comes into attention (queries, keys, values) and out of it, and the MLP's.
 
-    A projection is its weight and its bias; `heads` norms those of queries and keys, where there are some.
+    `norms` are those of queries and keys, where there are some.
     """
 
     before: Tensor
     after: Tensor
-    qkv: tuple[Tensor, Tensor | None]
-    out: tuple[Tensor, Tensor | None]
-    gate_up: tuple[Tensor, Tensor | None]
-    down: tuple[Tensor, Tensor | None]
+    qkv: Matrix
+    out: Matrix
+    gate_up: Matrix
+    down: Matrix
     norms: tuple[Tensor, ...]
     window: int | None
 
@@ -38,14 +39,15 @@ class Weights:
 class Forward(nn.Module):
     """`heads` are the number of query heads, of query and key heads together, and their size.
 
-    `turns` are the cosines and sines [n, 1, size] of every position, where those are always the same. With `prepacks`
-    the weights are kept in oneDNN's order, too (models/prepacked.py).
+    `turns` are the cosines and sines [n, 1, size] of every position, where those are always the same.
     """
 
     layers: list[list[Tensor]]
     biases: list[list[Tensor | None]]
     packed: list[list[list[Tensor]]]
+    eights: list[list[list[Int8Weight]]]
     packed_head: list[Tensor]
+    eight_head: list[Int8Weight]
     windows: list[int | None]
     kinds: list[int]
     keys: list[Tensor]
@@ -59,28 +61,27 @@ class Forward(nn.Module):
         layers: Sequence[Weights],
         embeddings: Tensor,
         final: Tensor,
-        head: tuple[Tensor, Tensor | None],
+        head: Matrix,
         *,
         heads: tuple[int, int, int],
         scale: float,
         eps: float,
         turns: list[Tensor],
-        prepacks: bool = False,
     ) -> None:
         super().__init__()
+        matrices = [(one.qkv, one.out, one.gate_up, one.down) for one in layers]
         self.layers = [
-            [one.before, one.after, one.qkv[0], one.out[0], one.gate_up[0], one.down[0], *one.norms] for one in layers
+            [one.before, one.after, *(matrix.weight for matrix in four), *one.norms]
+            for one, four in zip(layers, matrices, strict=True)
         ]
-        self.biases = [[one.qkv[1], one.out[1], one.gate_up[1], one.down[1]] for one in layers]
-        self.packed = [
-            [prepack(weight) if prepacks else [] for weight, _ in (one.qkv, one.out, one.gate_up, one.down)]
-            for one in layers
-        ]
-        self.packed_head = prepack(head[0]) if prepacks else []
+        self.biases = [[matrix.bias for matrix in four] for four in matrices]
+        self.packed = [[matrix.packed for matrix in four] for four in matrices]
+        self.eights = [[matrix.eight for matrix in four] for four in matrices]
+        self.packed_head, self.eight_head = head.packed, head.eight
         self.windows = list(dict.fromkeys(one.window for one in layers))
         self.kinds = [self.windows.index(one.window) for one in layers]
         self.embeddings, self.final = embeddings, final
-        self.head, self.head_bias = head
+        self.head, self.head_bias = head.weight, head.bias
         self.queries, self.both, self.size = heads
         self.scale, self.eps = scale, eps
         self.small = torch.tensor(eps, device=embeddings.device)
@@ -94,15 +95,21 @@ class Forward(nn.Module):
         """The logits of the tokens that draw. All but `turns`, which are those of its tokens, is of a `Batch`."""
         tokens, positions = numbers[:count], numbers[count : 2 * count]
         last = numbers[3 * count : 3 * count + drawing]
-        hidden = embedding(tokens, self.embeddings)
+        hidden = embedding(tokens, self.embeddings).to(self.final.dtype)
         if len(self.turns) > 0:
             cos, sin = self.turns[0].index_select(0, positions), self.turns[1].index_select(0, positions)
         else:
             cos, sin = turns[0], turns[1]
         masks = [masks_of(positions, groups, window, False, hidden.dtype) for window in self.windows]
         for number, weights in enumerate(self.layers):
-            bias, kind, packed = self.biases[number], self.kinds[number], self.packed[number]
-            joined = product(self.norm(hidden, weights[0]), weights[2], bias[0], packed[0]).view(count, -1, self.size)
+            bias, kind, packed, eight = (
+                self.biases[number],
+                self.kinds[number],
+                self.packed[number],
+                self.eights[number],
+            )
+            normed = self.norm(hidden, weights[0])
+            joined = product(normed, weights[2], bias[0], packed[0], eight[0]).view(count, -1, self.size)
             turned = joined[:, : self.both]
             if len(weights) > 6:
                 asked, known = joined[:, : self.queries], joined[:, self.queries : self.both]
@@ -114,11 +121,12 @@ class Forward(nn.Module):
                 self.keys[number], self.values[number], numbers, count, groups, masks[kind], self.scratch,
                 self.scale, self.windows[kind], None,
             )  # fmt: skip
-            hidden = hidden + product(attended.reshape(count, -1), weights[3], bias[1], packed[1])
-            gate, up = product(self.norm(hidden, weights[1]), weights[4], bias[2], packed[2]).chunk(2, -1)
-            hidden = hidden + product(silu(gate) * up, weights[5], bias[3], packed[3])
+            hidden = hidden + product(attended.reshape(count, -1), weights[3], bias[1], packed[1], eight[1])
+            normed = self.norm(hidden, weights[1])
+            gate, up = product(normed, weights[4], bias[2], packed[2], eight[2]).chunk(2, -1)
+            hidden = hidden + product(silu(gate) * up, weights[5], bias[3], packed[3], eight[3])
         drawing_from = self.norm(hidden.index_select(0, last), self.final)
-        return product(drawing_from, self.head, self.head_bias, self.packed_head)
+        return product(drawing_from, self.head, self.head_bias, self.packed_head, self.eight_head)
 
     def norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         """RMS norm; the eager operation of torch takes twice as many kernels on a CPU."""

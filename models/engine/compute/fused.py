@@ -17,16 +17,18 @@ from torch import Tensor, nn
 from models.architectures import LENGTH_DEPENDENT_ROPE, context_limit
 from models.engine.compute.attention import Context
 from models.engine.compute.forward import Forward, Weights
-from models.engine.compute.layout import laid_out
+from models.linear.layer import JoinedLinear, ServedLinear
+from models.linear.layout import laid_out
+from models.linear.product import Matrix
 from models.llama.config import CLASSES
 from models.llama.decoder import Linear
-from models.prepacked import pays
 from models.torchscript import compiled
 
 FAMILY = frozenset({"LlamaDecoder", *CLASSES.values()})
 FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"}) | LENGTH_DEPENDENT_ROPE  # up to `context_limit`
 MOST_ANGLES = 1 << 23
-Joined = tuple[Tensor, Tensor | None]
+PLAIN = (nn.Linear, Linear)
+SERVED = (ServedLinear, JoinedLinear)
 
 
 class LeanDecoder:
@@ -45,13 +47,11 @@ class LeanDecoder:
             layers,
             model.model.embed_tokens.weight.data,
             norm.weight.data,
-            # a copy if it is also the embedding, which is read by rows
-            (laid_out(model.lm_head.weight.data), model.lm_head.bias),
+            _head(model.lm_head),
             heads=(queries, queries + keys, size),
             scale=attention.scaling,
             eps=norm.variance_epsilon,
             turns=self._turned,
-            prepacks=pays(layers[0].gate_up[0], sum(weight.nbytes for weight in model.parameters())),
         )
         self.forward = compiled(forward) if script and model.device.type == "cpu" else forward
         self._held: tuple[Any, Any] = None, None
@@ -85,12 +85,16 @@ class LeanDecoder:
 
 
 def lean(model: Any, **how: bool) -> LeanDecoder | None:
-    """A fused forward for `model`, if it is built like the family and its weights are plain."""
+    """A fused forward for `model`, if it is built like the family and its layers are plain or served."""
     if type(model).__name__ not in FAMILY or getattr(model.config, "hidden_act", None) != "silu":
         return None
     linears = [module for layer in model.model.layers for module in layer.modules() if hasattr(module, "in_features")]
-    plain = all(type(module) in (nn.Linear, Linear) and type(module.weight.data) is Tensor for module in linears)
-    return LeanDecoder(model, **how) if plain and len(linears) == 7 * len(model.model.layers) else None
+    known = all(map(_is_known, linears))
+    return LeanDecoder(model, **how) if known and len(linears) == 7 * len(model.model.layers) else None
+
+
+def _is_known(module: Any) -> bool:
+    return type(module) in SERVED or (type(module) in PLAIN and type(module.weight.data) is Tensor)
 
 
 def _weights(layer: Any) -> Weights:
@@ -115,8 +119,13 @@ def _window(attention: Any) -> int | None:
     return window
 
 
-def _join(*linears: nn.Linear) -> Joined:
-    """One product for all; their weights become views of its weight."""
+def _join(*linears: Any) -> Matrix:
+    """One product for all. Plain weights become views of its weight."""
+    first = linears[0]
+    if isinstance(first, ServedLinear):
+        return first.matrix
+    if isinstance(first, JoinedLinear):
+        return first.shared.whole.matrix
     weight = laid_out(torch.cat([module.weight.data for module in linears]))
     bias = None if linears[0].bias is None else torch.cat([module.bias.data for module in linears])
     first = 0
@@ -125,4 +134,9 @@ def _join(*linears: nn.Linear) -> Joined:
         module.weight = nn.Parameter(weight[span], requires_grad=False)
         if bias is not None:
             module.bias = nn.Parameter(bias[span], requires_grad=False)
-    return weight, bias
+    return Matrix(weight, bias)
+
+
+def _head(head: Any) -> Matrix:
+    """A copy if it is also the embedding, which is read by rows."""
+    return head.matrix if isinstance(head, ServedLinear) else Matrix(laid_out(head.weight.data), head.bias)

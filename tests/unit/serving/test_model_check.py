@@ -282,7 +282,19 @@ def test_report_for_people_has_every_row_and_warning(folder: Path) -> None:
     assert result.exit_code == 0
     rows = [line.split()[0] for line in result.stdout.splitlines()]
     assert rows == [
-        *("model", "architecture", "dtype", "memory", "context", "ends", "system", "tools", "thinking", "defaults"),
+        *(
+            "model",
+            "architecture",
+            "dtype",
+            "products",
+            "memory",
+            "context",
+            "ends",
+            "system",
+            "tools",
+            "thinking",
+            "defaults",
+        ),
         *("not", "warning"),
     ]
 

@@ -5,6 +5,8 @@ import torch
 
 from models.checkpoints import CheckpointError, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
+from models.linear.int8 import why_not
+from models.linear.placing import held_bytes, served
 from models.quantization.weight_only import Fp8Linear, Int8Linear
 from tests.unit.models import tiny
 from tests.unit.models.quantization.packer import Format, quantize_checkpoint
@@ -24,8 +26,37 @@ def layers(checkpoint, kind):
     return sum(isinstance(module, kind) for module in checkpoint.model.modules())
 
 
+@pytest.fixture
+def no_integers(monkeypatch):
+    monkeypatch.setattr("models.arithmetic.why_not", lambda device: "an ARM has none")
+
+
+@pytest.mark.skipif(why_not(torch.device("cpu")) is not None, reason="no products of integers")
+@pytest.mark.parametrize("quantize", ["int8", "int8-vocabulary"])
+@pytest.mark.parametrize("by_transformers", [True, False])
+def test_a_cpu_multiplies_integers(folder, warned, quantize, by_transformers):
+    checkpoint = load(folder, quantize=quantize, by_transformers=by_transformers)
+    plain = load(folder, by_transformers=by_transformers)
+    assert checkpoint.model_version == f"{plain.model_version}+{quantize.replace('int8', 'w8a8')}"
+    assert len(list(served(checkpoint.model))) == (9 if quantize == "int8" else 1)
+    assert checkpoint.model.dtype is torch.float32
+    assert 0 < differ(logits_of(checkpoint.model), logits_of(plain.model)) < 0.05
+    assert held_bytes(checkpoint.model) < held_bytes(plain.model)
+    assert warned() == []
+
+
+@torch.inference_mode()
+def logits_of(model):
+    return model(IDS[:1], use_cache=False).logits.float()
+
+
+def test_the_vocabulary_alone_is_refused_where_there_are_no_such_products(folder, no_integers):
+    with pytest.raises(CheckpointError, match="cannot be quantized to int8-vocabulary on cpu"):
+        load(folder, quantize="int8-vocabulary")
+
+
 @pytest.mark.parametrize("rows", [4, 120])  # by the kernel, and with the weights widened once
-def test_int8_is_near_and_takes_half_the_memory(folder, warned, rows):
+def test_int8_is_near_and_takes_half_the_memory(folder, warned, rows, no_integers):
     checkpoint = load(folder, quantize="int8")
     assert layers(checkpoint, Int8Linear) == 14
     assert checkpoint.model_version.endswith("+int8")
@@ -38,7 +69,7 @@ def test_int8_is_near_and_takes_half_the_memory(folder, warned, rows):
 @pytest.mark.parametrize(
     ("options", "reason"), [({"quantize": "fp8"}, "float8"), ({"quantize": "int8", "dtype": "float32"}, "float32")]
 )
-def test_what_has_no_fast_kernel_is_told_and_still_rounded(folder, warned, options, reason):
+def test_what_has_no_fast_kernel_is_told_and_still_rounded(folder, warned, options, reason, no_integers):
     checkpoint = load(folder, **options)
     assert layers(checkpoint, Int8Linear) == 0
     (line,) = warned()

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from models.engine.compute import fused
 from models.engine.compute.attention import Context
 from models.engine.compute.batch import pack
 from models.engine.compute.cache import KVCache
@@ -17,7 +16,8 @@ from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.generation import Job
-from models.prepacked import prepack
+from models.linear import Kind, Products, place
+from models.linear.int8 import why_not
 from models.token_stream import TokenStream
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
@@ -113,15 +113,18 @@ def test_biases_are_joined_as_well_and_half_precision_stays_close():
     assert (leaner - theirs).norm() < 0.05 * theirs.norm()
 
 
-def test_prepacked_weights_stay_close_for_rows_of_every_number(monkeypatch):
-    try:
-        prepack(torch.ones(8, 8, dtype=torch.bfloat16))
-    except (RuntimeError, AttributeError) as error:
-        pytest.skip(f"this CPU or torch has no prepacked products: {error}")
-    monkeypatch.setattr(fused, "pays", lambda weight, size: True)
+@pytest.mark.parametrize("form", [Kind.PACKED, Kind.INT8])
+def test_other_forms_of_the_weights_compute_what_the_models_own_layers_do(form):
+    if form is Kind.INT8 and (reason := why_not(torch.device("cpu"))):
+        pytest.skip(reason)
     for changes in WAYS.values():
-        leaner, theirs = both_ways(make("llama", attention_bias=True), torch.bfloat16, **changes)
-        assert (leaner - theirs).norm() < 0.05 * theirs.norm()
+        model = make("llama", attention_bias=True, mlp_bias=True)
+        try:
+            place(model, Products(form, form), torch.float32)
+        except (RuntimeError, AttributeError) as error:
+            pytest.skip(f"this CPU or torch has no such products: {error}")
+        leaner, theirs = both_ways(model, **changes)
+        assert (leaner - theirs).norm() < (0.02 if form is Kind.INT8 else 1e-4) * theirs.norm()
 
 
 def test_the_models_weights_are_views_of_the_joined_ones_and_stay_what_they_were():

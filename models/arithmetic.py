@@ -1,0 +1,91 @@
+"""What computes a checkpoint, by the settings and this machine: data type, forms of the products, threads.
+
+It is part of the model's version, because other arithmetic gives other logits: a resumed answer must not change
+between the two in silence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from models.linear.choice import SMALL, Choice, Sizes, choose
+from models.linear.int8 import why_not
+from models.linear.kinds import PLAIN, Kind, Products
+
+FLOAT32_AT_MOST = 4 << 30
+"""Bytes of weights that may still be converted to float32 on a CPU."""
+INT8, INT8_VOCABULARY = "int8", "int8-vocabulary"
+INTEGERS = frozenset({INT8, INT8_VOCABULARY})
+_FORMS = {"auto": [Kind.PLAIN, Kind.PACKED], "plain": [Kind.PLAIN], "packed": [Kind.PACKED]}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The settings of these names."""
+
+    dtype: str = "auto"
+    quantize: str = ""
+    products: str = "auto"
+    threads: int = 0
+
+
+def is_served_as_it_is(wanted: Wanted, device: torch.device) -> bool:
+    """Whether its linear layers are to be plain, packed or of integers; not by weights that are widened for each
+    product (models/quantization/weight_only.py), which is what `fp8` and a device without such integers have.
+    """
+    return not wanted.quantize or (wanted.quantize in INTEGERS and why_not(device) is None)
+
+
+def arithmetic(
+    wanted: Wanted, device: torch.device, config: Any, weight_bytes: int, *, is_packed_already: bool = False
+) -> Choice:
+    """`config` is one of transformers, `weight_bytes` those of the files. `is_packed_already`: the layers have kernels
+    of their own, which are fast in bfloat16.
+    """
+    allowed = [_products(form, wanted.quantize, is_packed_already) for form in _FORMS[wanted.products]]
+    if wanted.dtype != "auto":
+        dtypes = [getattr(torch, wanted.dtype)]
+    elif device.type != "cpu" or is_packed_already:
+        dtypes = [torch.bfloat16]
+    else:
+        dtypes = _dtypes(wanted.quantize, config, weight_bytes)
+    if device.type != "cpu":
+        return Choice(dtypes[0])
+    sizes = Sizes.of(config)
+    if weight_bytes < SMALL or sizes is None:
+        return Choice(dtypes[0], allowed[0])
+    return choose(sizes, dtypes, list(dict.fromkeys(allowed)), wanted.threads)
+
+
+def stored_dtype(choice: Choice, config: Any) -> torch.dtype:
+    """In which the weights are read: their own where they are put into other forms, one after the other."""
+    if choice.dtype is torch.float32 and choice.products != PLAIN:
+        return next((one for one in (torch.bfloat16, torch.float16) if one is config.dtype), choice.dtype)
+    return choice.dtype
+
+
+def _products(form: Kind, quantize: str, is_packed_already: bool) -> Products:
+    if is_packed_already:
+        return Products(Kind.PLAIN, form)
+    return Products(Kind.INT8 if quantize == INT8 else form, Kind.INT8 if quantize in INTEGERS else form)
+
+
+def _dtypes(quantize: str, config: Any, weight_bytes: int) -> list[torch.dtype]:
+    if quantize == INT8:
+        return [torch.float32]  # what FBGEMM takes and returns
+    if weight_bytes > FLOAT32_AT_MOST:
+        return [torch.bfloat16]
+    return [torch.float32, torch.bfloat16] if config.dtype is torch.bfloat16 else [torch.float32]
+
+
+def version_of(choice: Choice, device: torch.device, quantization: str) -> str:
+    """Empty for plain float32 on a CPU. `quantization` names layers that have kernels of their own."""
+    layers, vocabulary = choice.products.layers, choice.products.vocabulary
+    packed = "-packed" if Kind.PACKED in (layers, vocabulary) else ""
+    named = f"{str(choice.dtype).removeprefix('torch.')}{packed}-{device.type}"
+    if vocabulary is Kind.INT8:
+        quantization = "w8a8" if layers is Kind.INT8 else "w8a8-vocabulary"
+    return "+".join(filter(None, ("" if named == "float32-cpu" else named, quantization)))

@@ -1,0 +1,202 @@
+"""The data type, the forms of the products and the threads with which this CPU computes a model.
+
+No flag of a processor tells. Of two with AVX512-BF16, one computed bfloat16 0.8 times as fast as float32 and one 2.3
+times. Packed float32 is three times as fast as `linear` with 8 rows on one, and slower with one row on another. So it
+is measured when a checkpoint is loaded, with the products of a decode step of 1, 8 and 32 answers: those of an MLP, and
+a slice of the vocabulary's. Small weights stay float32 and plain without a measurement.
+
+What is not `CLEARLY` faster stays as it is. All products of a model have one form, as far as it `PAYS`. Both are
+compared by the processor's time of one thread, so that machines of one kind come to the same result, busy or not. What
+was chosen is part of the model's version, except the threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.linear.kinds import PLAIN, Kind, Products
+from models.linear.layout import laid_out
+from models.linear.product import Matrix, matrix_of, product
+
+log = logging.getLogger(__name__)
+
+ROWS = (1, 8, 32)
+CLEARLY = 1.25
+PAYS = 1.1
+SMALL = 16 << 20
+"""Bytes of weights. Steps of smaller models take their time between the products."""
+_SLICE = 1 << 24
+"""Elements of the vocabulary's matrix that are measured."""
+_ROUNDS = 6
+_MLPS = 2
+"""Two matrices of an MLP are measured; with its third one and attention's, a layer takes about twice as long."""
+Times = tuple[float, ...]
+"""Seconds for each of `ROWS`."""
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`threads` are 0 if they were not measured."""
+
+    dtype: torch.dtype
+    products: Products = PLAIN
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of a decoder. `layers` is how many it has, `vocabulary` the rows of its last matrix."""
+
+    hidden: int
+    inner: int
+    layers: int
+    vocabulary: int
+
+    @classmethod
+    def of(cls, config: Any) -> Sizes | None:
+        """None if a config of transformers does not have all of them as whole numbers."""
+        text = config.get_text_config()
+        names = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
+        sizes = [getattr(text, name, None) for name in names]
+        return cls(*sizes) if all(isinstance(one, int) and one > 0 for one in sizes) else None  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Matrices by which rows of ones are multiplied one after the other, so many times in a step."""
+
+    matrices: Sequence[Matrix]
+    inputs: int
+    times: float
+    dtype: torch.dtype
+
+    def seconds(self, rows: int, clock: Clock) -> float:
+        found = torch.ones(rows, self.inputs, dtype=self.dtype)
+        began = clock()
+        for one in self.matrices:
+            found = product(found, one.weight, None, one.packed, one.eight)
+        return self.times * (clock() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The fastest forms in one data type, and their parts of a step."""
+
+    products: Products
+    parts: Sequence[Part]
+
+
+def compared(*ways: Sequence[Part], clock: Clock = time.thread_time) -> list[Times]:
+    """What each way takes: the shortest of rounds that take turns, after one that warms up."""
+    found = [list[float]() for _ in ways]
+    for rows in ROWS:
+        for number in range(_ROUNDS + 1):
+            for times, parts in zip(found, ways, strict=True):
+                seconds = sum(part.seconds(rows, clock) for part in parts)
+                if number == 0:
+                    times.append(math.inf)
+                else:
+                    times[-1] = min(times[-1], seconds)
+    return [tuple(times) for times in found]
+
+
+@torch.inference_mode()
+def choose(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Products], threads: int = 0) -> Choice:
+    """The first of `dtypes` unless another is clearly faster, and the first of `allowed` unless another pays.
+
+    `threads`: that many; 0: all cores but one, or all if that is clearly faster. Takes a second or two.
+    """
+    with _threads(1):
+        measured = {dtype: _measure(sizes, dtype, allowed) for dtype in dtypes}
+        found = dict(zip(dtypes, compared(*(one.parts for one in measured.values())), strict=True))
+    best = dtypes[0]
+    for dtype in dtypes[1:]:
+        if ratio(found[best], found[dtype]) >= CLEARLY:
+            best = dtype
+    count, why = (threads, "set") if threads else _fastest_threads(measured[best].parts)
+    chosen = Choice(best, measured[best].products, count)
+    log.info(
+        "products of a step of %s answers take %s on one core; chosen: %s, layers %s, vocabulary %s, threads %d (%s)",
+        ", ".join(map(str, ROWS)),
+        "; ".join(f"{_told(times)} ms in {_name(dtype)}" for dtype, times in found.items()),
+        *(_name(best), chosen.products.layers, chosen.products.vocabulary, count, why),
+    )
+    return chosen
+
+
+def _fastest_threads(parts: Sequence[Part]) -> tuple[int, str]:
+    """How many, and why. The time that passes counts here, so on a busy machine fewer are faster."""
+    cores = len(os.sched_getaffinity(0))
+    few, found = max(1, cores - 1), []
+    if cores == 1:
+        return 1, "the only core"
+    for count in (few, cores):
+        with _threads(count):
+            found += compared(parts, clock=time.perf_counter)
+    gain = ratio(*found)
+    return cores if gain >= CLEARLY else few, f"{cores} are {gain:.2f} times as fast as {few}"
+
+
+def _measure(sizes: Sizes, dtype: torch.dtype, allowed: Sequence[Products]) -> Measured:
+    best = Measured(allowed[0], _parts(sizes, dtype, allowed[0]))
+    for products in allowed[1:]:
+        try:
+            other = Measured(products, _parts(sizes, dtype, products))
+            before, after = compared(best.parts, other.parts)
+        except (RuntimeError, AttributeError):  # a CPU or a torch without it
+            continue
+        if ratio(before, after) >= PAYS:
+            best = other
+    return best
+
+
+def _parts(sizes: Sizes, dtype: torch.dtype, products: Products) -> list[Part]:
+    rows = min(sizes.vocabulary, max(1, _SLICE // sizes.hidden))
+    mlp = [_filled(sizes.inner, sizes.hidden, dtype), _filled(sizes.hidden, sizes.inner, dtype)]
+    return [
+        _part(mlp, products.layers, _MLPS * sizes.layers),
+        _part([_filled(rows, sizes.hidden, dtype)], products.vocabulary, sizes.vocabulary / rows),
+    ]
+
+
+def _part(weights: Sequence[Tensor], kind: Kind, times: float) -> Part:
+    matrices = [matrix_of(laid_out(weight) if kind is Kind.PLAIN else weight, None, kind) for weight in weights]
+    return Part(matrices, weights[0].shape[1], times, weights[0].dtype)
+
+
+def _filled(outputs: int, inputs: int, dtype: torch.dtype) -> Tensor:
+    return torch.full((outputs, inputs), 0.01, dtype=dtype)
+
+
+def ratio(before: Times, after: Times) -> float:
+    """How many times as fast `after` is: the geometric mean over `ROWS`."""
+    return math.prod(one / other for one, other in zip(before, after, strict=True)) ** (1 / len(before))
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _told(times: Times) -> str:
+    return ", ".join(f"{1000 * one:.1f}" for one in times)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,23 @@
+"""In which form the linear layers of a model are kept, which decides what multiplies them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    PLAIN = "plain"
+    PACKED = "packed"
+    INT8 = "int8"
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """The forms of the layers of the decoder's blocks, and of the matrix that makes logits of its output."""
+
+    layers: Kind = Kind.PLAIN
+    vocabulary: Kind = Kind.PLAIN
+
+
+PLAIN = Products()

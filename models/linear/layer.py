@@ -1,0 +1,96 @@
+"""The module that replaces a linear layer of a model, and those that share one product.
+
+Layers that are given the same tensor (queries, keys and values; gate and up) are one matrix: the first of them computes
+the product of all, the others return their parts of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from models.linear.int8 import scripted_int8_product
+from models.linear.kinds import Kind
+from models.linear.product import Matrix, matrix_of, product
+
+
+class ServedLinear(nn.Module):
+    """`nn.Linear` over a `Matrix`. `is_copy`: the embedding has the same weights."""
+
+    def __init__(self, matrix: Matrix, inputs: int, outputs: int, kind: Kind, *, is_copy: bool = False) -> None:
+        super().__init__()
+        self.is_copy = is_copy
+        self.matrix, self.kind = matrix, kind
+        self.in_features, self.out_features = inputs, outputs
+
+    @classmethod
+    def of(cls, weight: Tensor, bias: Tensor | None, kind: Kind, *, is_copy: bool = False) -> ServedLinear:
+        """`weight` is [outputs, inputs]."""
+        return cls(matrix_of(weight, bias, kind), weight.shape[1], weight.shape[0], kind, is_copy=is_copy)
+
+    def forward(self, given: Tensor) -> Tensor:
+        """[..., inputs] -> [..., outputs]"""
+        one, rows = self.matrix, given.reshape(-1, self.in_features)
+        if one.eight:
+            found: Tensor = scripted_int8_product(rows, one.eight[0], one.bias)
+        else:
+            found = product(rows, one.weight, one.bias, one.packed, one.eight)
+        return found.view(*given.shape[:-1], self.out_features)
+
+    @property
+    def held_bytes(self) -> int:
+        """Of its weight, in the form in which it is kept, and its bias."""
+        one = self.matrix
+        tensors = [one.weight, *one.packed, *([] if one.bias is None else [one.bias])]
+        eight = self.in_features * self.out_features if one.eight else 0
+        return eight + sum(tensor.nbytes for tensor in tensors)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, kind={self.kind}"
+
+
+class JoinedLinear(nn.Module):
+    """A part of the outputs of a `whole`, which several layers share: `shared` is one for all of them."""
+
+    def __init__(self, shared: SharedProduct, first: int, outputs: int) -> None:
+        super().__init__()
+        self.shared = shared
+        self.in_features, self.out_features = shared.whole.in_features, outputs
+        self.first = first
+
+    def forward(self, given: Tensor) -> Tensor:
+        return self.shared.of(given).narrow(-1, self.first, self.out_features)
+
+
+class SharedProduct:
+    """The last product of a matrix, until each of its layers has had its part."""
+
+    def __init__(self, whole: ServedLinear, layers: int) -> None:
+        self.whole = whole
+        self._layers = layers
+        self._given: Tensor | None = None
+        self._found = torch.empty(0)
+        self._asked = 0
+
+    def of(self, given: Tensor) -> Tensor:
+        if self._given is not given:
+            self._given, self._found, self._asked = given, self.whole(given), 0
+        self._asked += 1
+        found = self._found
+        if self._asked == self._layers:
+            self._given, self._found = None, torch.empty(0)
+        return found
+
+
+def joined(weights: Sequence[tuple[Tensor, Tensor | None]], kind: Kind) -> list[JoinedLinear]:
+    """Layers of one input, by their weights [outputs, inputs] and their biases, which all have or none."""
+    biases = [bias for _, bias in weights if bias is not None]
+    whole = ServedLinear.of(torch.cat([weight for weight, _ in weights]), torch.cat(biases) if biases else None, kind)
+    shared = SharedProduct(whole, len(weights))
+    layers, first = [], 0
+    for weight, _ in weights:
+        layers.append(JoinedLinear(shared, first, len(weight)))
+        first += len(weight)
+    return layers

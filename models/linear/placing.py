@@ -1,0 +1,108 @@
+"""Put the chosen forms into a model, whichever class it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.linear.embedding import NarrowEmbedding, keep_narrow
+from models.linear.kinds import Kind, Products
+from models.linear.layer import JoinedLinear, ServedLinear, joined
+from models.llama.decoder import Linear, LlamaDecoder
+
+TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Layers of one module that are given the same tensor."""
+ROUTERS = frozenset({"gate", "router", "shared_expert_gate"})
+"""They choose experts: small, and an error in them changes everything behind them."""
+
+
+@torch.inference_mode()
+def place(model: Any, products: Products, dtype: torch.dtype) -> None:
+    """Keep the linear layers of `model` in the forms of `products`, one after the other: each frees its weight.
+
+    The model may be in a narrower data type than `dtype`, in which it computes afterwards. Its embedding stays narrow
+    unless it is a plain layer, too.
+    """
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    is_tied = head is not None and head.weight is embedding.weight
+    if products.layers is not Kind.PLAIN:
+        for module in [one for name, one in model.named_modules() if name and not isinstance(one, nn.ModuleList)]:
+            _place_children(module, products.layers, head, dtype)
+    if products.vocabulary is not Kind.PLAIN and is_linear(head):
+        name = next(name for name, module in model.named_modules() if module is head)
+        made = ServedLinear.of(*weight_and_bias(head, dtype), products.vocabulary, is_copy=is_tied)
+        _replace(model, name, made)
+    elif is_tied and model.dtype is not dtype:
+        model.to(dtype)
+    if model.dtype is dtype:
+        return
+    if isinstance(model, LlamaDecoder):  # which widens rows itself
+        narrow = model.model.embed_tokens.weight.data
+        model.to(dtype)
+        model.model.embed_tokens.weight = nn.Parameter(narrow, requires_grad=False)
+    else:
+        keep_narrow(model, dtype)
+        model.to(dtype)
+
+
+def _place_children(module: nn.Module, kind: Kind, head: Any, dtype: torch.dtype) -> None:
+    layers = {
+        name: child
+        for name, child in module.named_children()
+        if is_linear(child) and child is not head and name not in ROUTERS
+    }
+    for names in TOGETHER:
+        parts = [layers[name] for name in names if name in layers]
+        if len(parts) < len(names) or len({(width_of(part), part.bias is None) for part in parts}) > 1:
+            continue
+        shared = joined([weight_and_bias(part, dtype) for part in parts], kind)
+        for name, part in zip(names, shared, strict=True):
+            setattr(module, name, part)
+            del layers[name]
+    for name, layer in layers.items():
+        setattr(module, name, ServedLinear.of(*weight_and_bias(layer, dtype), kind))
+
+
+def _replace(model: Any, name: str, layer: nn.Module) -> None:
+    parent, _, own = name.rpartition(".")
+    setattr(model.get_submodule(parent), own, layer)
+
+
+def is_linear(module: Any) -> bool:
+    """A layer with a plain weight: `nn.Linear` itself, no class of it that may compute something else, or GPT-2's."""
+    known = type(module) in (nn.Linear, Linear) or _is_transposed(module)
+    return known and type(module.weight.data) is Tensor
+
+
+def _is_transposed(module: Any) -> bool:
+    """GPT-2 and its relatives."""
+    return type(module).__name__ == "Conv1D"
+
+
+def width_of(layer: Any) -> int:
+    return int(layer.weight.shape[0 if _is_transposed(layer) else 1])
+
+
+def weight_and_bias(layer: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """[outputs, inputs], and [outputs]."""
+    weight = layer.weight.data.t() if _is_transposed(layer) else layer.weight.data
+    return weight.to(dtype), None if layer.bias is None else layer.bias.data.to(dtype)
+
+
+def held_bytes(model: Any) -> int:
+    """Of all weights and buffers in memory, in the forms in which they are kept."""
+    tensors = {one.data_ptr(): one.nbytes for one in model.state_dict().values() if one.numel()}
+    narrow = sum(one.weight.nbytes for one in model.modules() if isinstance(one, NarrowEmbedding))
+    return sum(tensors.values()) + narrow + sum(one.held_bytes for one in served(model))
+
+
+def served(model: Any) -> Iterator[ServedLinear]:
+    """The layers of `model` in forms of their own, each matrix once."""
+    for module in model.modules():
+        if isinstance(module, ServedLinear):
+            yield module
+        elif isinstance(module, JoinedLinear) and module.first == 0:
+            yield module.shared.whole

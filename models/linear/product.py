@@ -1,0 +1,48 @@
+"""A linear layer in one of its forms, and its product with rows."""
+
+# No annotations from __future__, because TorchScript reads those of `product`.
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+from torch.nn.functional import linear
+
+from models.linear.int8 import Int8Weight, int8_product, int8_weight
+from models.linear.kinds import Kind
+from models.linear.packed import packed_product, prepack
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """`weight` [outputs, inputs] of a layer and its `bias`. Where it is `packed` or `eight`, each a list of one,
+    `weight` is empty: nothing is kept twice.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    packed: list[Tensor] = field(default_factory=list)
+    eight: list[Int8Weight] = field(default_factory=list)
+
+
+def matrix_of(weight: Tensor, bias: Tensor | None, kind: Kind) -> Matrix:
+    """`weight` [outputs, inputs] in the form of `kind`."""
+    if kind is Kind.PLAIN:
+        return Matrix(weight, bias)
+    empty = weight.new_empty(0)
+    if kind is Kind.PACKED:
+        return Matrix(empty, bias, packed=[prepack(weight)])
+    return Matrix(empty, bias, eight=[int8_weight(weight)])
+
+
+def product(
+    given: Tensor, weight: Tensor, bias: Tensor | None, packed: list[Tensor], eight: list[Int8Weight]
+) -> Tensor:
+    """`linear(given, weight, bias)` for `given` [rows, inputs] by the parts of a `Matrix`.
+
+    Compiled by TorchScript, which reads the types of empty lists from these annotations.
+    """
+    if len(eight) > 0:
+        return int8_product(given, eight[0], bias)
+    if len(packed) > 0:
+        return packed_product(given, packed[0], bias)
+    return linear(given, weight, bias)

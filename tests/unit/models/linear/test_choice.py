@@ -1,0 +1,131 @@
+"""What is measured decides, and only what is clearly faster changes anything."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from transformers import LlamaConfig
+
+from models.arithmetic import Wanted, arithmetic, stored_dtype, version_of
+from models.linear import PLAIN, Kind, Products, choice
+from models.linear.choice import CLEARLY, PAYS, SMALL, Choice, Part, Sizes, choose
+from models.linear.int8 import why_not
+
+CPU = torch.device("cpu")
+SIZES = Sizes(64, 128, 2, 320)
+CONFIG = LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_size=320, dtype=torch.bfloat16)
+PACKED = Products(Kind.PACKED, Kind.PACKED)
+FORMS = (PLAIN, PACKED)
+Seconds = Callable[[torch.dtype, bool], float]
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, seconds: Seconds, cores: int = 1) -> None:
+    """The products take so long by data type and whether they are packed; half as long with several threads."""
+
+    def compared(*ways: Sequence[Part], clock: object = None) -> list[tuple[float, ...]]:
+        def one(parts: Sequence[Part]) -> float:
+            faster = torch.get_num_threads() if cores > 1 else 1
+            return seconds(parts[0].dtype, bool(parts[0].matrices[0].packed)) / faster
+
+        return [(one(parts), one(parts)) for parts in ways]
+
+    monkeypatch.setattr(choice, "compared", compared)
+    monkeypatch.setattr(choice.os, "sched_getaffinity", lambda _: range(cores))
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(PAYS + 0.01, PACKED), (PAYS - 0.01, PLAIN)])
+def test_weights_are_packed_where_that_pays(monkeypatch: pytest.MonkeyPatch, gain: float, expected: Products) -> None:
+    pretend(monkeypatch, lambda _, packed: 1.0 if packed else gain)
+    assert choose(SIZES, [torch.float32], FORMS).products == expected
+
+
+@pytest.mark.parametrize(
+    ("gain", "expected"), [(CLEARLY + 0.01, torch.bfloat16), (CLEARLY - 0.01, torch.float32), (0.5, torch.float32)]
+)
+def test_another_type_is_used_where_it_is_clearly_faster(
+    monkeypatch: pytest.MonkeyPatch, gain: float, expected: torch.dtype
+) -> None:
+    pretend(monkeypatch, lambda dtype, _: gain if dtype is torch.float32 else 1.0)
+    assert choose(SIZES, [torch.float32, torch.bfloat16], FORMS).dtype is expected
+
+
+def test_a_cpu_without_packed_products_keeps_plain_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise RuntimeError("not supported")
+
+    monkeypatch.setattr("models.linear.product.prepack", missing)
+    assert choose(SIZES, [torch.float32], FORMS).products == PLAIN
+
+
+def test_all_cores_compute_where_that_is_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, lambda *_: 1.0, cores=2)
+    assert choose(SIZES, [torch.float32], FORMS).threads == 2
+    assert choose(SIZES, [torch.float32], FORMS, threads=1).threads == 1
+    pretend(monkeypatch, lambda *_: 1.0, cores=8)
+    assert choose(SIZES, [torch.float32], FORMS).threads == 7  # 8 are less than a quarter faster
+
+
+def test_one_line_says_what_was_measured_and_chosen(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="models.linear.choice")
+    before = torch.get_num_threads()
+    found = choose(SIZES, [torch.float32, torch.bfloat16], FORMS)
+    assert torch.get_num_threads() == before
+    (line,) = caplog.messages
+    for part in ("1, 8, 32 answers", "ms in float32", "ms in bfloat16", f"layers {found.products.layers}", "threads"):
+        assert part in line
+
+
+def test_small_models_stay_plain_float32_without_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.arithmetic.choose", lambda *_: pytest.fail("it was measured"))
+    assert arithmetic(Wanted(), CPU, CONFIG, SMALL - 1) == Choice(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "dtypes", "forms"),
+    [
+        (Wanted(), [torch.float32, torch.bfloat16], [PLAIN, PACKED]),
+        (Wanted(dtype="float16"), [torch.float16], [PLAIN, PACKED]),
+        (Wanted(products="plain"), [torch.float32, torch.bfloat16], [PLAIN]),
+        (Wanted(products="packed"), [torch.float32, torch.bfloat16], [PACKED]),
+        (Wanted(quantize="int8"), [torch.float32], [Products(Kind.INT8, Kind.INT8)]),
+        (
+            Wanted(quantize="int8-vocabulary"),
+            [torch.float32, torch.bfloat16],
+            [Products(Kind.PLAIN, Kind.INT8), Products(Kind.PACKED, Kind.INT8)],
+        ),
+    ],
+)
+def test_settings_say_what_is_measured(
+    monkeypatch: pytest.MonkeyPatch, wanted: Wanted, dtypes: list[torch.dtype], forms: list[Products]
+) -> None:
+    if wanted.quantize and (reason := why_not(CPU)):
+        pytest.skip(reason)
+    asked: list[object] = []
+    monkeypatch.setattr("models.arithmetic.choose", lambda *given: asked.extend(given))
+    arithmetic(wanted, CPU, CONFIG, SMALL)
+    assert asked == [SIZES, dtypes, forms, 0]
+
+
+@pytest.mark.parametrize(
+    ("products", "dtype", "expected"),
+    [
+        (PLAIN, torch.float32, ""),
+        (PLAIN, torch.bfloat16, "bfloat16-cpu"),
+        (PACKED, torch.float32, "float32-packed-cpu"),
+        (PACKED, torch.bfloat16, "bfloat16-packed-cpu"),
+        (Products(Kind.INT8, Kind.INT8), torch.float32, "w8a8"),
+        (Products(Kind.PLAIN, Kind.INT8), torch.float32, "w8a8-vocabulary"),
+        (Products(Kind.PACKED, Kind.INT8), torch.bfloat16, "bfloat16-packed-cpu+w8a8-vocabulary"),
+    ],
+)
+def test_every_arithmetic_has_a_name(products: Products, dtype: torch.dtype, expected: str) -> None:
+    assert version_of(Choice(dtype, products), CPU, "") == expected
+
+
+def test_weights_are_read_in_their_own_type_where_they_get_another_form() -> None:
+    assert stored_dtype(Choice(torch.float32, PACKED), CONFIG) is torch.bfloat16
+    assert stored_dtype(Choice(torch.float32), CONFIG) is torch.float32
+    assert stored_dtype(Choice(torch.bfloat16, PACKED), CONFIG) is torch.bfloat16

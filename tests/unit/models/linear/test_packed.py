@@ -1,0 +1,49 @@
+"""Prepacked products: those of the plain weight, and in float32 the same for a row whatever is beside it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from models.linear.packed import packed_product, prepack
+
+DTYPES = (torch.float32, torch.bfloat16)
+SHAPES = ((48, 32), (320, 64), (640, 2048), (1024, 640))
+
+
+def random(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def packed_or_skip(weight: Tensor) -> Tensor:
+    try:
+        packed = prepack(weight)
+        packed_product(torch.ones(2, weight.shape[1], dtype=weight.dtype), packed, None)
+    except (RuntimeError, AttributeError) as error:
+        pytest.skip(f"this CPU or torch has no prepacked products: {error}")
+    return packed
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 2, 8, 33, 300])
+def test_product_is_that_of_the_plain_weight(rows: int, dtype: torch.dtype) -> None:
+    weight, bias, given = (one.to(dtype) for one in (random(48, 32), random(48, seed=2), random(rows, 32, seed=3)))
+    for added in (None, bias):
+        found = packed_product(given, packed_or_skip(weight), added)
+        near = {"rtol": 1e-4, "atol": 1e-4} if dtype is torch.float32 else {"rtol": 0.02, "atol": 0.05}
+        torch.testing.assert_close(found, linear(given, weight, added), **near)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_row_is_the_same_alone_and_among_others_bit_for_bit(shape: tuple[int, int]) -> None:
+    packed, rows = packed_or_skip(random(*shape)), random(32, shape[1], seed=4)
+    together = packed_product(rows, packed, None)
+    for at in range(32):
+        assert torch.equal(packed_product(rows[at : at + 1], packed, None)[0], together[at])
+
+
+def test_other_types_are_not_packed() -> None:
+    with pytest.raises(RuntimeError, match="float16"):
+        prepack(torch.ones(8, 8, dtype=torch.float16))

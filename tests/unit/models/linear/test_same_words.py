@@ -1,0 +1,102 @@
+"""An answer has the same words alone and among 31 others, and after another worker has taken it over."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+
+import pytest
+import torch
+
+from models.checkpoints import Checkpoint
+from models.engine import EngineOptions, TorchEngine
+from models.generation import Job, Sampling
+from models.linear import Kind, Products, place
+from models.linear.int8 import why_not
+from tests.unit.models import tiny
+from tests.unit.models.engine.reading import GREEDY, job, read
+from tests.unit.models.engine.schedules import ARCHITECTURES
+
+FORMS = {
+    "int8": Products(Kind.INT8, Kind.INT8),
+    "int8-vocabulary": Products(Kind.PLAIN, Kind.INT8),
+    "packed": Products(Kind.PACKED, Kind.PACKED),
+}
+BESIDE = 32
+
+
+@pytest.fixture(params=FORMS)
+def products(request: pytest.FixtureRequest) -> Products:
+
+    if "int8" in request.param and (reason := why_not(torch.device("cpu"))):
+        pytest.skip(reason)
+    return FORMS[request.param]
+
+
+def checkpoint(family: str, products: Products) -> Checkpoint:
+
+    made = tiny.checkpoint(kind=family, **ARCHITECTURES[family])
+    try:
+        place(made.model, products, torch.float32)
+    except (RuntimeError, AttributeError) as error:
+        pytest.skip(f"this CPU or torch has no such products: {error}")
+    return made
+
+
+def jobs(count: int) -> list[Job]:
+    """Greedy and sampled, of different lengths."""
+    chance = random.Random(7)
+    return [
+        job(
+            [chance.randrange(5, 320) for _ in range(chance.randint(3, 60))],
+            chance.randint(4, 24),
+            id=str(number),
+            sampling=GREEDY if number % 2 else Sampling(temperature=0.8, top_p=0.9, seed=number),
+        )
+        for number in range(count)
+    ]
+
+
+async def answers(made: Checkpoint, asked: list[Job], beside: int) -> list[list[int]]:
+    engine = TorchEngine(made, EngineOptions(max_running=beside, threads=1, pages=600))
+    await engine.start()
+    try:
+        found: list[list[int]] = []
+        for first in range(0, len(asked), beside):
+            part = asked[first : first + beside]
+            streams = zip(engine.submit(part), part, strict=True)
+            found += [one.tokens for one in await asyncio.gather(*(read(s, len(j.generated)) for s, j in streams))]
+        return found
+    finally:
+        await engine.stop()
+
+
+async def same_words(family: str, products: Products, count: int) -> int:
+    made, asked = checkpoint(family, products), jobs(count)
+    alone, together = [await answers(made, asked, beside) for beside in (1, BESIDE)]
+    return sum(one == other for one, other in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+async def test_an_answer_is_the_same_alone_and_among_others(family: str, products: Products) -> None:
+    assert await same_words(family, products, 2 * BESIDE) == 2 * BESIDE
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+async def test_a_thousand_answers_are_the_same_alone_and_among_others(family: str, products: Products) -> None:
+    assert await same_words(family, products, 1000) == 1000
+
+
+async def test_an_answer_that_is_taken_over_goes_on_with_the_same_words(products: Products) -> None:
+    asked = jobs(8)
+    whole = await answers(checkpoint("llama", products), asked, BESIDE)
+    rest = [
+        dataclasses.replace(one, generated=tuple(tokens[: len(tokens) // 2]))
+        for one, tokens in zip(asked, whole, strict=True)
+    ]
+    after = await answers(checkpoint("llama", products), rest, 3)
+    for one, tokens, more in zip(rest, whole, after, strict=True):
+        assert [*one.generated, *more] == tokens
