@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aiokafka import TopicPartition
 
 from app.wire.codec import decode
-from app.wire.event import TokenEvent
+from app.wire.event import EventType, TokenEvent
 from tests.simulation.hostile import VILLAIN
 
 if TYPE_CHECKING:
@@ -88,11 +88,14 @@ def wrong_outcomes(
 
 
 def _ends(tokens: Iterable[Entry]) -> defaultdict[str | None, set[str]]:
-    """The ends of each request; readers ignore one that is repeated."""
+    """The ends of each request; readers ignore one that is repeated, or that comes from a former owner."""
     ends = defaultdict(set)
+    epochs: dict[int, int] = {}
     for entry in tokens:
         event = decode(TokenEvent, entry.value, entry.headers)
-        if event.is_end:
+        epoch = entry.offset if event.type is EventType.FENCE else event.epoch or 0
+        epochs[entry.partition] = max(epoch, epochs.get(entry.partition, 0))
+        if event.is_end and epoch == epochs[entry.partition]:
             ends[event.request_id].add(str(event.error.code if event.error else event.finish_reason))
     return ends
 
