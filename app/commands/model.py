@@ -81,5 +81,5 @@ def _settings_for(name: str) -> Settings:
     # Each warning of the libraries is in the report or in the error.
     logging.getLogger("transformers").setLevel(logging.ERROR)
     settings = settings_of_terminal()
-    engine = "vllm" if settings.engine == "vllm" else "torch"
+    engine = "torch" if settings.engine == "paced" else settings.engine
     return settings.model_copy(update={"model": name, "engine": engine})

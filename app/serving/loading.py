@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, ModelSpec, Policy
+from app.serving.engine_choice import with_chosen_engine
 from app.settings import Settings
 from models.adapter_folders import adapter_folders, check_adapter_folders
 from models.checkpoint_files import CheckpointError, check_folder
@@ -89,7 +90,7 @@ class ModelLoader:
     """Loads models, and keeps those that the next policy has, too."""
 
     def __init__(self, settings: Settings, on_fatal: Callable[[str], None]) -> None:
-        self._settings = settings
+        self._settings = with_chosen_engine(settings)
         self._on_fatal = on_fatal
         self._kept = LoadedModels({}, {})
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from app.serving.engine_choice import with_chosen_engine
 from app.serving.loading import LoadError, check_folders, load_models
 from app.settings import Settings
 from models.checkpoint_files import CheckpointError, first_line
@@ -38,6 +39,7 @@ def check_model(settings: Settings) -> ModelReport:
     Raises `LoadError` with one line if it cannot be served right.
     """
     check_folders(settings)
+    settings = with_chosen_engine(settings)
     if settings.engine == "vllm":
         return _described(settings)
     try:

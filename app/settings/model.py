@@ -17,8 +17,10 @@ class ModelSettings(BaseSettings):
     adapters: str = Field(
         "", description="LoRA adapters: `name=folder`, or a folder of adapter folders; several with `,`"
     )
-    engine: Literal["torch", "vllm", "paced"] = Field(
-        "torch", description="`vllm` for many GPUs; `paced` emits words at a fixed rate, for tests"
+    engine: Literal["auto", "torch", "vllm", "paced"] = Field(
+        "auto",
+        description="`auto`: `vllm` where it is installed and a GPU is there, else `torch`; `paced` emits words at a "
+        "fixed rate, for tests",
     )
     device: str = Field(
         "auto", pattern=r"^(auto|(cpu|cuda|mps|xpu)(:\d+)?)$", description="`auto`, `cpu`, `cuda`, `cuda:1`"
