@@ -35,6 +35,7 @@ class RemoteAnswer:
         self.began = time.monotonic()
         self.failures = 0
         self.why = ""
+        self.halvings = 0  # of the history, which was too long for a server
         self.begun, self.ids = begun_and_ids(job.generated)
         self._tokens = list(job.generated)
         self._stops = StopStrings(job.stop if stops_here else ())

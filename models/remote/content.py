@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from models.remote.parameters import RefusedError
+
+_FEWEST_TURNS = 2
+"""Of which one can be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,19 @@ class Content:
             before = messages.pop()["content"] if continues else ""
             messages.append({"role": "assistant", "content": before + begun})
         return cls(messages, None, continues=continues or bool(begun))
+
+    def shortened(self, times: int) -> Self | None:
+        """Without the older half of the turns, so many times over; None if only the last turn is left before that.
+
+        A turn begins with a user's message. What precedes the first one, the instructions, stays.
+        """
+        begins = [number for number, one in enumerate(self.messages) if one["role"] == "user"]
+        kept = begins
+        for _ in range(times):
+            if len(kept) < _FEWEST_TURNS:
+                return None
+            kept = kept[(len(kept) + 1) // 2 :]
+        return replace(self, messages=self.messages[: begins[0]] + self.messages[kept[0] :]) if times else self
 
 
 @dataclass(frozen=True, slots=True)

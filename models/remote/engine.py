@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -27,6 +28,11 @@ MOST_WAITING = 1 << 20
 """Weight of what a reader has not read yet; a server that is faster has to wait."""
 _TEXTS = ("content", "reasoning_content", "reasoning")
 _OVERLOADED = 429
+_TOO_LONG = 400
+_TOO_LONG_TEXT = re.compile(
+    r"context.?(length|window|size)|maximum (input|prompt) length|too many tokens|max_new_tokens", re.IGNORECASE
+)
+"""What OpenAI, vLLM, llama.cpp, TGI and proxies before them say of a prompt that does not fit."""
 _BAD_REQUEST = range(400, 429)
 _MISCONFIGURED = {401, 403, 404, 408}
 """Not the request's fault: another server may be right, or the same one later."""
@@ -126,7 +132,7 @@ class RemoteEngine:
                 answer.fail("engine_error", f"the servers of {self._options.name} failed ({answer.why})")
                 return
             try:
-                server = await self._servers.enter(tried, self._options.patience_s)
+                server = await self._servers.enter(tried, self._options.patience_s, answer.job.user)
             except TimeoutError:
                 answer.fail("overloaded", f"no server of {self._options.name} answers; try again later")
                 return
@@ -154,6 +160,8 @@ class RemoteEngine:
 
     def _refused(self, server: Server, answer: RemoteAnswer, error: Any) -> None:
         """The server replied with an error instead of an answer."""
+        if error.status_code == _TOO_LONG and _says_too_long(error) and self._shorten(answer):
+            return
         if error.status_code in _BAD_REQUEST and error.status_code not in _MISCONFIGURED:
             log.warning("%s refuses a request: %s", server.url, _kind(error))
             _refuse(answer, f"the model's server refuses the request ({_kind(error)})")
@@ -167,6 +175,15 @@ class RemoteEngine:
             answer.fail("overloaded", f"the servers of {self._options.name} are overloaded; try again later")
         else:
             server.failed(_kind(error), rest_s=_retry_after(error.response.headers))
+
+    def _shorten(self, answer: RemoteAnswer) -> bool:
+        """Whether the request can be asked again with fewer of its older turns: only the server knows its context."""
+        content = Content.of(answer.job.prompt, answer.begun)
+        if content.prompt is not None or content.shortened(answer.halvings + 1) is None:
+            return False
+        answer.halvings += 1
+        log.info("%s: older turns of a request are left out, they do not fit", self._options.name)
+        return True
 
     async def _ask(self, server: Server, answer: RemoteAnswer) -> None:
         """Read one stream of the server to its end, or to where it fails."""
@@ -216,6 +233,7 @@ class RemoteEngine:
         common = parameters_of(job, options.model, room, is_vllm=options.is_vllm)
         common |= {"stream": True, "stream_options": {"include_usage": True}}
         content = Content.of(job.prompt, answer.begun)
+        content = content.shortened(answer.halvings) or content
         if options.is_vllm:
             common["extra_body"] = {**common.get("extra_body", {}), "return_token_ids": True}
         if answer.ids:
@@ -286,6 +304,10 @@ def _retry_after(headers: Mapping[str, str]) -> float:
         return min(60.0, max(0.1, float(headers.get("retry-after", "1"))))
     except ValueError:
         return 1.0
+
+
+def _says_too_long(error: Any) -> bool:
+    return _TOO_LONG_TEXT.search(f"{error.code} {error.type} {error.message}") is not None
 
 
 def _kind(error: Any) -> str:

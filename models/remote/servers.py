@@ -15,6 +15,8 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from hashlib import blake2b
+from math import ceil
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -22,6 +24,9 @@ log = logging.getLogger(__name__)
 MOST_FAILURES = 3
 _WEIGHT = 0.2  # of the newest latency in the average
 _PROBE_S = 5.0
+_MOST_OF_SHARE = 1.25
+_SLOWEST = 2.0
+"""Times as long as the quickest: so much a cached conversation may be worth."""
 
 
 class Circuit(enum.Enum):
@@ -78,8 +83,10 @@ class Servers:
         """Whether no server is asked at the moment."""
         return all(server.circuit is Circuit.OPEN for server in self._all)
 
-    async def enter(self, tried: Sequence[Server], patience_s: float) -> Server:
-        """The free server with the least expected latency, one that is not among `tried` if there is one.
+    async def enter(self, tried: Sequence[Server], patience_s: float, user: str = "") -> Server:
+        """The user's own server, whose prefix cache has the conversation, unless it has more than its share to do, is
+        slow or among `tried`; else the free server with the least expected latency, one that is not among `tried` if
+        there is one.
 
         Raises `TimeoutError` if there is none for `patience_s` although none is busy.
         """
@@ -87,7 +94,8 @@ class Servers:
         while True:
             free = [server for server in self._all if self._is_free(server)]
             if free:
-                server = min(free, key=lambda one: (one in tried, one.latency_s * (one.running + 1), one.running))
+                quickest = min(free, key=lambda one: (one in tried, one.latency_s * (one.running + 1), one.running))
+                server = self._home(free, tried, user, quickest.latency_s) or quickest
                 server.running += 1
                 return server
             if self.are_open and time.monotonic() > deadline:
@@ -97,6 +105,18 @@ class Servers:
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), max(0.05, deadline - time.monotonic()))
+
+    def _home(self, free: Sequence[Server], tried: Sequence[Server], user: str, quickest_s: float) -> Server | None:
+        """Users are spread by rendezvous hashing: one more server takes an equal part of each other's users, and no
+        other user moves. Loads are bounded as in consistent hashing with bounded loads
+        (https://arxiv.org/abs/1608.01350).
+        """
+        if not user or len(self._all) == 1:
+            return None
+        home = max(self._all, key=lambda one: blake2b(f"{user}\0{one.url}".encode(), digest_size=8).digest())
+        most = ceil(_MOST_OF_SHARE * (sum(one.running for one in self._all) + 1) / len(self._all))
+        is_slow = quickest_s > 0 and home.latency_s > _SLOWEST * quickest_s
+        return home if home in free and home not in tried and home.running < most and not is_slow else None
 
     def leave(self, server: Server) -> None:
         server.running -= 1

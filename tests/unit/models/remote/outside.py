@@ -30,6 +30,7 @@ class OutsideServer:
         self.tells_ids = False
         self.tokenized: list[dict[str, Any]] = []
         self.after = 0
+        self.room: int | None = None  # so many messages fit into its context
         self.pause_s = 0.0
         self.bodies: list[dict[str, Any]] = []
         self.probes = 0
@@ -54,6 +55,9 @@ class OutsideServer:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.bodies.append(body)
+        if self.room is not None and len(body["messages"]) > self.room:
+            error = {"message": "This model's maximum context length is 64 tokens.", "code": 400}
+            return web.json_response({"error": error}, status=400)
         match self.trouble:
             case "429":
                 return web.json_response(

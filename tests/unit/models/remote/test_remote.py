@@ -152,6 +152,53 @@ async def test_a_bad_request_is_not_tried_again_and_blames_no_server(
     assert engine.has_room
 
 
+@pytest.mark.parametrize(("room", "expected"), [(99, range(9)), (12, range(5, 9)), (4, range(7, 9)), (2, range(8, 9))])
+async def test_older_turns_are_left_out_until_a_conversation_fits_its_server(
+    servers: list[OutsideServer], new_engine: NewEngine, room: int, expected: range
+) -> None:
+    servers[0].room = room
+    memory = [(f"q{number}", f"a{number}") for number in range(8)]
+    built = PROMPTS.build("be kind", memory, "q8")
+    answer = await ask(new_engine(), Job(id="r", prompt=built.ids, max_tokens=8, sampling=GREEDY))
+    body = servers[0].bodies[-1]
+    assert body["messages"][0] == {"role": "system", "content": "be kind"}
+    asked = [one["content"] for one in body["messages"] if one["role"] == "user"]
+    assert asked == [f"q{number}" for number in expected]
+    assert (answer.text, answer.reason) == (words(0, 8), "length")
+
+
+async def test_a_prompt_that_alone_does_not_fit_its_server_is_the_requests_fault(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    servers[0].room = 0
+    answer = await ask(new_engine(), job_of())
+    assert answer.reason == "invalid_request"
+    assert [len(body["messages"]) for body in servers[0].bodies] == [3, 1]
+
+
+async def test_a_user_stays_with_a_server_and_users_are_spread(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    engine = new_engine(2)
+    homes: list[list[int]] = []
+    for user in range(24):
+        before = [len(server.bodies) for server in servers[:2]]
+        for _ in range(3):
+            await ask(engine, job_of(user=f"user-{user}"))
+        homes.append([len(server.bodies) - was for server, was in zip(servers, before, strict=False)])
+    stays = sum(max(home) == 3 for home in homes)
+    assert stays >= 20, "a server that is slow for a moment may lose a request"
+    assert all(sum(home[number] for home in homes) >= 12 for number in range(2))
+
+
+async def test_a_crowd_of_one_server_goes_to_the_others(servers: list[OutsideServer], new_engine: NewEngine) -> None:
+    engine = new_engine(2)
+    for server in servers[:2]:
+        server.pause_s = 0.02
+    await asyncio.gather(*(ask(engine, job_of(user="one", max_tokens=4)) for _ in range(16)))
+    assert min(len(server.bodies) for server in servers[:2]) >= 5
+
+
 async def test_a_full_server_is_left_alone_for_as_long_as_it_asks_and_its_requests_wait(
     servers: list[OutsideServer], new_engine: NewEngine
 ) -> None:
