@@ -4,7 +4,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.installed
 EXTRAS := local,minilm,guard,dev
-NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka
+NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka deploy/packages/npm
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint clients bench soak bench-engine engines faults analytics upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom clean

@@ -1,0 +1,112 @@
+import { AnswerFailedError } from './errors.js'
+import { Http, type Options } from './http.js'
+import { newRequestId } from './ids.js'
+import { Answer, ReaderRule, type ToolCall, type Update } from './reader.js'
+
+export interface Message {
+  role: 'system' | 'developer' | 'user' | 'assistant' | 'tool'
+  content?: string | null
+  tool_calls?: { id: string; type: 'function'; function: { name: string; arguments: string } }[]
+  tool_call_id?: string
+  reasoning_content?: string
+}
+
+/** A record of `requests`: `prompt` continues the conversation that Parley keeps, `messages` are the whole context. */
+export interface Ask {
+  prompt?: string
+  messages?: Message[]
+  conversation_id?: string
+  request_id?: string
+  model?: string
+  max_tokens?: number
+  temperature?: number
+  [field: string]: unknown
+}
+
+export interface Hit {
+  text: string
+  role: 'user' | 'assistant'
+  request_id: string
+  conversation_id: string
+  score: number
+  [field: string]: unknown
+}
+
+/** An answer as it comes. Who leaves the iteration leaves the answer to go on; `Parley.cancel` ends it. */
+export class Following implements AsyncIterable<Update> {
+  answer: Answer
+  readonly #events: () => AsyncGenerator<Parameters<Answer['take']>[0]>
+
+  constructor(
+    readonly requestId: string,
+    events: () => AsyncGenerator<Parameters<Answer['take']>[0]>,
+  ) {
+    this.answer = new Answer('', requestId)
+    this.#events = events
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Update> {
+    const rule = new ReaderRule()
+    for await (const event of this.#events()) {
+      const update = rule.read(0, null, event)
+      if (update === null) continue
+      this.answer = update.answer
+      yield update
+      if (this.answer.end) break
+    }
+    const error = this.answer.end?.error
+    if (error) throw new AnswerFailedError(error.code, error.message)
+  }
+
+  /** The whole answer. */
+  async result(): Promise<Answer> {
+    for await (const _ of this);
+    return this.answer
+  }
+}
+
+export class Parley {
+  readonly #http: Http
+
+  constructor(options: Options = {}) {
+    this.#http = new Http(options)
+  }
+
+  /**
+   * Send a request; its answer is generated whether or not anybody follows it. It is sent again under the same id
+   * until a gateway has it, and is asked once.
+   */
+  async ask(ask: string | Ask, { signal }: { signal?: AbortSignal } = {}): Promise<Following> {
+    const given = typeof ask === 'string' ? { prompt: ask } : ask
+    const requestId = given.request_id ?? newRequestId()
+    await this.#http.json('POST', '/v1/requests', { ...given, request_id: requestId }, signal)
+    return this.follow(requestId, { signal })
+  }
+
+  /** The answer to an earlier request, behind the index `after`. */
+  follow(requestId: string, { after = 0, signal }: { after?: number; signal?: AbortSignal } = {}): Following {
+    return new Following(requestId, () => this.#http.events(requestId, after, signal))
+  }
+
+  /** End the answer; the text so far is kept. */
+  async cancel(requestId: string): Promise<void> {
+    await this.#http.json('DELETE', `/v1/requests/${encodeURIComponent(requestId)}`)
+  }
+
+  /** The user's turns that fit the query by meaning or by words, the best first. */
+  async search(query: string, filters: Record<string, string | number> = {}): Promise<Hit[]> {
+    const parameters = new URLSearchParams({ q: query })
+    for (const [name, value] of Object.entries(filters)) parameters.set(name, String(value))
+    return (await this.#http.json<{ hits: Hit[] }>('GET', `/v1/search?${parameters}`)).hits
+  }
+
+  /** The answer so far, without waiting; null if there is no such request. */
+  async peek(requestId: string): Promise<{ status: string; text: string; tool_calls: ToolCall[] | null } | null> {
+    try {
+      return await this.#http.json('GET', `/v1/requests/${encodeURIComponent(requestId)}`)
+    } catch (error) {
+      if ((error as { status?: number }).status === 404) return null
+      throw error
+    }
+  }
+}

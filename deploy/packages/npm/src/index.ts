@@ -1,0 +1,7 @@
+/** Ask Parley and follow its answers, in browsers and Node. */
+
+export { Following, Parley, type Ask, type Hit, type Message } from './client.js'
+export { AnswerFailedError, RefusedError, UnreachableError } from './errors.js'
+export type { Options } from './http.js'
+export { newRequestId } from './ids.js'
+export { Answer, ReaderRule, type TokenEvent, type ToolCall, type Update, type Usage } from './reader.js'

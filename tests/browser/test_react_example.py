@@ -1,0 +1,141 @@
+"""The React example of the npm package: a worker dies, the page is loaded again, a second tab reads on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.async_api import BrowserContext, Page, expect
+
+from app.settings import Settings
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.npm import NODE, NPM
+from tests.integration.npm_package import built_example
+
+ANSWER = "article[data-role=assistant]"
+LONG_MS = 120_000
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        return
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[str]:
+    """Where the example is served, which is not the gateway."""
+    if NODE is None or NPM is None:
+        pytest.skip("node is not installed: the React example was not run")
+    handler = partial(_Quiet, directory=str(built_example()))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def allowing(origin: str, settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    own = settings.model_copy(update={"gateway_origins": origin})
+    with GatewayProcess(own, tmp_path_factory.mktemp("gateway") / "gateway.log") as gateway:
+        yield gateway
+
+
+async def opened(context: BrowserContext, origin: str, gateway: GatewayProcess, chat: str) -> Page:
+    page = await context.new_page()
+    await page.goto(f"{origin}/?gateway={gateway.url}&user=nina&chat={chat}")
+    return page
+
+
+async def ask(page: Page, text: str) -> None:
+    await page.get_by_label("Message").fill(text)
+    await page.get_by_role("button", name="Send").click()
+
+
+async def wait_words(page: Page, words: int) -> None:
+    script = f"document.querySelector('{ANSWER}')?.innerText.split(' ').length > {words}"
+    await page.wait_for_function(script, timeout=LONG_MS)
+
+
+async def wait_ready(page: Page) -> None:
+    await expect(page.get_by_role("status")).to_have_text("ready", timeout=LONG_MS)
+
+
+async def kept(gateway: GatewayProcess, request_id: str) -> dict[str, Any]:
+    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": "nina"}) as http:
+        answer: dict[str, Any] = (await http.get(f"/v1/requests/{request_id}")).raise_for_status().json()
+        return answer
+
+
+async def test_stop_ends_the_answer_at_the_worker_also_after_a_reload(
+    context: BrowserContext, origin: str, allowing: GatewayProcess, worker: WorkerProcess
+) -> None:
+    for chat in ("stop", "stop-after-reload"):
+        page = await opened(context, origin, allowing, chat)
+        await ask(page, "tell me everything")
+        await wait_words(page, 5)
+        if chat != "stop":
+            await page.reload()
+            await wait_words(page, 5)
+        await page.get_by_role("button", name="Stop").click()
+        await wait_ready(page)
+        request_id = await page.locator(ANSWER).get_attribute("id") or ""
+        while (answer := await kept(allowing, request_id))["finish_reason"] is None:
+            await page.wait_for_timeout(50)
+        assert answer["finish_reason"] == "cancelled"
+
+
+async def test_the_next_question_has_the_turn_before_and_regenerate_answers_anew(
+    context: BrowserContext, origin: str, allowing: GatewayProcess, worker: WorkerProcess
+) -> None:
+    page = await opened(context, origin, allowing, "more")
+    await ask(page, "one")
+    await wait_words(page, 3)
+    await wait_ready(page)
+    first = await page.locator(ANSWER).get_attribute("id") or ""
+    await page.get_by_role("button", name="Regenerate").click()
+    await page.wait_for_function(f"document.querySelector('{ANSWER}')?.id !== '{first}'", timeout=LONG_MS)
+    await wait_ready(page)
+    again = await page.locator(ANSWER).get_attribute("id") or ""
+    await ask(page, "two")
+    await page.wait_for_function(f"document.querySelectorAll('{ANSWER}').length === 2", timeout=LONG_MS)
+    await wait_ready(page)
+    last = await page.locator(ANSWER).last.get_attribute("id") or ""
+    tokens = [(await kept(allowing, one))["usage"]["prompt_tokens"] for one in (first, again, last)]
+    assert tokens[0] == tokens[1] < tokens[2]
+
+
+async def test_a_worker_dies_the_page_is_loaded_again_and_a_second_tab_shows_the_same(
+    context: BrowserContext,
+    origin: str,
+    allowing: GatewayProcess,
+    worker: WorkerProcess,
+    start_worker: Callable[[], WorkerProcess],
+    pictures: Path,
+) -> None:
+    page = await opened(context, origin, allowing, "kill")
+    await ask(page, "tell me a long story")
+    await wait_words(page, 20)
+    worker.kill()
+    start_worker()
+    await page.reload()
+    await wait_words(page, 20)
+    await page.screenshot(path=pictures / "reloaded.png")
+    second = await opened(context, origin, allowing, "kill")
+    await wait_words(second, 20)
+    await wait_ready(page)
+    await wait_ready(second)
+    await second.screenshot(path=pictures / "second-tab.png")
+    answer = await kept(allowing, await page.locator(ANSWER).get_attribute("id") or "")
+    assert answer["finish_reason"] == "length"
+    for tab in (page, second):
+        assert await tab.locator(ANSWER).count() == 1
+        assert await tab.locator(ANSWER).text_content() == answer["text"]
+    await page.reload()
+    assert await page.locator(ANSWER).text_content() == answer["text"], "what is over is kept by the page"

@@ -1,0 +1,93 @@
+"""The npm package `parley-client`, packed and installed as its users do, in Node; its types in TypeScript."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.npm import NODE, NPM
+from tests.integration.npm_package import FOLDER, built
+from tests.integration.packages.conftest import Workers
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.skipif(
+    NODE is None or NPM is None, reason="node is not installed: the npm package was not run"
+)
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    ran = subprocess.run(
+        [str(one) for one in command], cwd=cwd, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def consumer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the packed package is installed; beside it, for types alone, the AI SDK."""
+    built()
+    folder = tmp_path_factory.mktemp("consumer")
+    run(NPM or "npm", "pack", "--ignore-scripts", "--pack-destination", folder, cwd=FOLDER)
+    (packed,) = folder.glob("parley-client-*.tgz")
+    (folder / "package.json").write_text('{"private": true, "type": "module"}')
+    offline = ("--offline", "--no-audit", "--no-fund", "--ignore-scripts")
+    run(NPM or "npm", "install", *offline, packed, cwd=folder)
+    for name in ("consumer.mjs", "consumer.ts"):
+        shutil.copy(HERE / name, folder)
+    return folder
+
+
+def test_the_packed_files_are_those_that_are_needed(consumer: Path) -> None:
+    installed = consumer / "node_modules" / "parley-client"
+    names = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
+    assert {"package.json", "README.md", "dist/index.js", "dist/index.d.ts", "dist/reader.js"} <= names
+    assert not [name for name in names if name.startswith(("src/", "example/", "node_modules/"))]
+    assert [path.name for path in (consumer / "node_modules").iterdir() if not path.name.startswith(".")] == [
+        "parley-client"
+    ], "it needs no other package"
+
+
+def test_a_program_in_node_asks_follows_cancels_and_resumes(
+    consumer: Path, gateway: GatewayProcess, workers: Workers
+) -> None:
+    seen = json.loads(run(NODE or "node", "consumer.mjs", gateway.url, cwd=consumer))
+    kept = httpx.get(f"{gateway.url}/v1/requests/{seen['requestId']}", params={"user_id": "nina"}).json()["text"]
+    assert seen["text"] == seen["again"] == kept
+    assert kept.endswith(seen["rest"])
+    assert 0 < len(seen["rest"]) < len(kept)
+    assert seen["pieces"] > 3
+    assert seen["vectors"] > 10
+    expected = {
+        "rule": "function",
+        "sameAnswer": True,
+        "cancelled": "cancelled",
+        "once": 3,
+        "failed": ["AnswerFailedError", "model_not_found"],
+        "refused": ["RefusedError", "invalid_request"],
+        "unknown": ["RefusedError", "not_found"],
+        "nobody": ["UnreachableError", None],
+        "classes": True,
+        "types": ["start", "start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"],
+        "sameTwice": True,
+        "over": None,
+        "call": ["look_up", "string"],
+        "afterResult": True,
+    }
+    assert {name: seen[name] for name in expected} == expected
+
+
+def test_a_program_in_typescript_has_the_types(consumer: Path) -> None:
+    for name in ("ai", "@ai-sdk", "@standard-schema", "@opentelemetry"):
+        source = FOLDER / "node_modules" / name
+        if source.exists():
+            (consumer / "node_modules" / name).symlink_to(source)
+    options = ["--noEmit", "--strict", "--skipLibCheck", "--target", "es2022", "--module", "nodenext"]
+    compiler = FOLDER / "node_modules" / "typescript" / "bin" / "tsc"
+    run(NODE or "node", compiler, *options, "--lib", "es2023,dom,dom.iterable", "consumer.ts", cwd=consumer)
