@@ -8,6 +8,7 @@ readers lack. Each token costs the same, however long the answer is.
 from __future__ import annotations
 
 import codecs
+import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -19,6 +20,7 @@ from models.tools.parser import CallDelta, ToolCallParser
 
 REPLACEMENT = "\ufffd"
 NONE: Mapping[int, str] = MappingProxyType({})
+_KEEPING = frozenset({"ByteLevel", "ByteFallback", "Fuse"})
 WINDOW = 64  # tokens after which text that still ends in half a character is emitted as it is
 
 
@@ -134,7 +136,7 @@ class TextStream(StopStrings):
 
 def _byte_pieces(tokenizer: Any) -> list[bytes] | None:
     """The bytes of every token, if the tokenizer is byte-level throughout."""
-    if type(tokenizer.decoder).__name__ != "ByteLevel":
+    if not _is_byte_level(tokenizer):
         return None
     table = _byte_of_character()
     added = tokenizer.get_added_tokens_decoder()
@@ -149,6 +151,15 @@ def _byte_pieces(tokenizer: Any) -> list[bytes] | None:
             return None
         pieces.append(bytes(table[character] for character in piece))
     return pieces
+
+
+def _is_byte_level(tokenizer: Any) -> bool:
+    """Whether texts are the bytes of their tokens, with decoders beside that which change nothing about these."""
+    if tokenizer.decoder is None:
+        return False
+    written = json.loads(tokenizer.decoder.__getstate__())
+    kinds = [one["type"] for one in written.get("decoders", [written])]
+    return kinds.count("ByteLevel") == 1 and kinds[0] == "ByteLevel" and {*kinds} <= _KEEPING
 
 
 def _byte_of_character() -> dict[str, int]:

@@ -223,8 +223,6 @@ def _check_prompt(request: Request) -> None:
         raise _WrongError(f"tool_results: are more than {MAX_TOOL_CALLS}")
     if request.messages is not None:
         _check_messages(request.messages)
-        if not request.question and any(message.role is Role.USER for message in request.messages):
-            raise _WrongError("messages: the last message of the user is empty")
 
 
 def _ends_with_assistant(messages: tuple[Message, ...] | None) -> bool:

@@ -1,7 +1,8 @@
 """The config of a checkpoint that is built like Llama.
 
 A key that is not known here could change what a model computes, so a config with one is left to transformers. So is one
-with an unknown kind of rotary embedding, and one that lacks a value, because the defaults are transformers' to know.
+with an unknown kind of rotary embedding, one that lacks a value, because the defaults are transformers' to know, and
+one with a value of another type, which transformers refuses.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _KNOWN = {
     "qwen2": _QWEN,
     "qwen3": _QWEN | {"attention_bias"},
 }
+_SWITCHES = ("attention_bias", "mlp_bias", "tie_word_embeddings", "use_sliding_window")
 _ROPE_KEYS = {
     "default": frozenset(("rope_theta", "rope_type")),
     "linear": frozenset(("rope_theta", "rope_type", "factor")),
@@ -106,7 +108,7 @@ def _config(written: dict[str, Any]) -> LlamaConfig | None:
     fits = _NEEDED <= written.keys() <= _KNOWN[kind] and all(written[key] is not None for key in _NEEDED)
     if not fits or rope is None or written["hidden_act"] != "silu":
         return None
-    if not all(is_size(written[key]) for key in _SIZES):
+    if not _has_types(written):
         return None
     attention_bias = written.get("attention_bias", False)
     return LlamaConfig(
@@ -123,19 +125,37 @@ def _config(written: dict[str, Any]) -> LlamaConfig | None:
     )
 
 
+def _has_types(written: dict[str, Any]) -> bool:
+    window, head, eos = (written.get(key) for key in ("sliding_window", "head_dim", "eos_token_id"))
+    ends = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    return (
+        all(is_size(written[key]) for key in _SIZES)
+        and all(is_size(one) for one in (window, head) if one is not None)
+        and all(isinstance(written.get(key, False), bool) for key in _SWITCHES)
+        and all(isinstance(one, int) and not isinstance(one, bool) for one in ends)
+        and isinstance(written["rms_norm_eps"], int | float)
+    )
+
+
 def _head_dim(kind: str, written: dict[str, Any]) -> int:
     size: int = 128 if kind == "qwen3" else written["hidden_size"] // written["num_attention_heads"]
     return size
 
 
 def _rope(written: dict[str, Any]) -> dict[str, Any] | None:
-    """In transformers' present form: older checkpoints have the base beside the other parameters."""
+    """In transformers' present form: older checkpoints have the base beside the other parameters.
+
+    None for one in both forms, among which transformers chooses.
+    """
+    if written.get("rope_parameters") and written.get("rope_scaling"):
+        return None
     rope = dict(written.get("rope_parameters") or written.get("rope_scaling") or {})
     kind = rope.pop("type", "default")
     rope.setdefault("rope_type", kind)
     rope.setdefault("rope_theta", written.get("rope_theta"))
     keys = _ROPE_KEYS.get(rope["rope_type"])
-    return rope if keys == rope.keys() and None not in rope.values() else None
+    numbers = (value for key, value in rope.items() if key != "rope_type")
+    return rope if keys == rope.keys() and all(type(one) in {int, float} for one in numbers) else None
 
 
 def _window(kind: str, written: dict[str, Any], layer: int) -> int | None:

@@ -17,8 +17,8 @@ _HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 def load_llama(folder: Path, config: LlamaConfig, dtype: torch.dtype, device: torch.device) -> LlamaDecoder | None:
     """The decoder in `folder`, with weights in `dtype`.
 
-    None if its files lack a weight or have one of another shape: transformers knows more forms of a checkpoint, and its
-    loading report says what is wrong with a broken one.
+    None if its files lack a weight, have one of another shape, or a head of their own though it is tied: transformers
+    knows more forms of a checkpoint, and its loading report says what is wrong with a broken one.
     """
     model = LlamaDecoder(config, device)
     expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
@@ -28,9 +28,20 @@ def load_llama(folder: Path, config: LlamaConfig, dtype: torch.dtype, device: to
     if weights is None:
         return None
     if config.tie_word_embeddings:
+        if not _is_tied(folder, weights[_EMBEDDING]):
+            return None
         weights[_HEAD] = weights[_EMBEDDING]
     model.load_state_dict(weights, assign=True)
     return model
+
+
+def _is_tied(folder: Path, embedding: Tensor) -> bool:
+    """Whether the files have no head, or one that is the embedding: after a fine-tuning it may have become another."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt", device=str(embedding.device)) as file:
+            if _HEAD in file.keys() and not torch.equal(file.get_tensor(_HEAD).to(embedding.dtype), embedding):  # noqa: SIM118
+                return False
+    return True
 
 
 def _weights(

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from models.detokenizer import BytesDecoder, TextStream, Vocabulary, WindowDecoder
 from tests.examples import examples
@@ -42,8 +43,16 @@ def test_the_pieces_joined_are_the_text_and_none_is_half_a_character(given_text,
 
 def test_byte_level_tokenizers_take_the_quick_way_and_others_the_general_one():
     assert isinstance(VOCABULARY.decoder(), BytesDecoder)
-    other = Vocabulary(type("Wrapped", (), {"backend_tokenizer": sentencepiece()})())
+    other = Vocabulary(PreTrainedTokenizerFast(tokenizer_object=sentencepiece()))
     assert isinstance(other.decoder(), WindowDecoder)
+
+
+@pytest.mark.parametrize("more", [[], [decoders.Fuse()], [decoders.ByteFallback(), decoders.Fuse()]])
+def test_a_byte_level_decoder_in_a_sequence_loses_no_text_before_half_a_character(more):
+    backend = Tokenizer(models.BPE(vocab={"Ġ": 0, "k": 1, "Ã": 2, "¼": 3, "ĠkÃ": 4}, merges=[]))
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), *more])
+    vocabulary = Vocabulary(PreTrainedTokenizerFast(tokenizer_object=backend))
+    assert pieces(vocabulary.decoder(), [4, 3, 4]) == [" k", "ü", " k"]
 
 
 @given(st.lists(st.integers(0, 319), max_size=60))

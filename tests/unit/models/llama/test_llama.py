@@ -92,6 +92,12 @@ UNKNOWN = {
     "rope type": {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
     "rope key": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
     "default": {"num_key_value_heads": "absent"},
+    "two ropes": {"rope_scaling": {"type": "linear", "factor": 2.0}},
+    "rope number": {"rope_parameters": {"rope_type": "default", "rope_theta": "1e4"}},
+    "switch as text": {"tie_word_embeddings": "false"},
+    "switch as number": {"attention_bias": 0},
+    "number as text": {"rms_norm_eps": "1e-5"},
+    "end without id": {"eos_token_id": [0, None]},
 }
 
 
@@ -127,6 +133,21 @@ def test_broken_weights_are_reported_as_by_transformers(tmp_path):
         save_file(changed, tmp_path / "model.safetensors", {"format": "pt"})
         with pytest.raises(CheckpointError, match=line):
             load_checkpoint(str(tmp_path), device="cpu", by_transformers=False)
+
+
+def test_tied_checkpoint_whose_head_is_another_is_computed_as_by_transformers(tmp_path):
+    """Fine-tunings untie the head and keep the config; transformers then takes the head of the file."""
+    tiny.save(tmp_path, tie_word_embeddings=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    embedding = weights["model.embed_tokens.weight"]
+    for head, is_own in ((embedding.clone(), True), (embedding.flip(0), False)):
+        save_file(weights | {"lm_head.weight": head}, tmp_path / "model.safetensors", {"format": "pt"})
+        own = load_checkpoint(str(tmp_path), device="cpu", dtype="float32", by_transformers=False)
+        theirs = load_checkpoint(str(tmp_path), device="cpu", dtype="float32")
+        assert isinstance(own.model, LlamaDecoder) is is_own
+        with torch.inference_mode():
+            logits = [one.model(IDS, use_cache=False).logits for one in (own, theirs)]
+        torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-4)
 
 
 def test_weights_do_not_change_with_the_file(tmp_path):
