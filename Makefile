@@ -3,23 +3,23 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.installed
+DEMO := .venv/.demo
 EXTRAS := local,minilm,guard,dev
+DEMO_EXTRAS := local,minilm
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka deploy/packages/npm
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint clients bench soak bench-engine engines faults analytics upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
-ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
-.PHONY: $(STAMP)
-endif
+$(foreach stamp,$(STAMP) $(DEMO),$(if $(filter-out $(CURDIR),$(shell cat $(stamp) 2>/dev/null)),$(eval .PHONY: $(stamp))))
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
 install: $(STAMP)  ## .venv with everything the demo and the tests need
 
-demo: $(STAMP)  ## two users chat through a real Kafka; ONCE=1 ends after the script
+demo: $(DEMO)  ## two users chat through a real Kafka; ONCE=1 ends after the script
 	@$(BIN)/parley demo $(if $(ONCE),--once)
 
 # Unit tests and the simulation are computation, the others mostly wait for real servers. So three parts run at once, the
@@ -154,16 +154,26 @@ $(ENGINES)/.installed: $(addprefix tests/engines/,requirements.in overrides.txt 
 
 comma := ,
 
+# What `make demo` has installed stays, and `make install` adds the rest.
 $(STAMP): pyproject.toml constraints.txt
-	@python=$$(for name in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
-		"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done); \
-	if [ -z "$$python" ]; then echo "Python 3.11 or later is needed, and none is on the PATH: make PYTHON=... names one" >&2; exit 2; fi; \
-	if [ -e $(STAMP) ] && [ "$$(cat $(STAMP))" != "$(CURDIR)" ]; then rm -rf .venv; fi; \
-	if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-		rm -rf .venv && "$$python" -m venv .venv || \
-		{ echo "$$python cannot make an environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }; \
-	fi
-	@$(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@echo "installing into .venv: some 8 GB, most of it PyTorch and the CUDA that comes with it; this takes minutes"
-	@$(BIN)/python -m uv pip install --compile-bytecode --python $(BIN)/python -e '.[$(EXTRAS)]' -c constraints.txt
-	@echo "$(CURDIR)" > $(STAMP)
+	@$(ENVIRONMENT)
+	@$(BIN)/python deploy/install.py $(EXTRAS)
+	@echo "$(CURDIR)" | tee $(DEMO) > $(STAMP)
+
+$(DEMO): pyproject.toml constraints.txt
+	@$(ENVIRONMENT)
+	@$(BIN)/python deploy/install.py $(DEMO_EXTRAS)
+	@echo "$(CURDIR)" > $(DEMO)
+
+define ENVIRONMENT
+python=$$(for name in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done); \
+if [ -z "$$python" ]; then echo "Python 3.11 or later is needed, and none is on the PATH: make PYTHON=... names one" >&2; exit 2; fi; \
+for stamp in $(STAMP) $(DEMO); do \
+	if [ -e $$stamp ] && [ "$$(cat $$stamp)" != "$(CURDIR)" ]; then rm -rf .venv; fi; done; \
+if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	echo "making .venv with $$python" >&2; \
+	rm -rf .venv && "$$python" -m venv .venv || \
+	{ echo "$$python cannot make an environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }; \
+fi
+endef

@@ -34,46 +34,32 @@ class Screen(Protocol):
 
 
 class LineScreen:
-    """Tokens as they arrive, on a new line when the user changes; then the complete answers."""
+    """Whole prompts and answers: parts of two answers would only interrupt each other."""
 
     def __init__(self, colours: dict[str, str]) -> None:
         self._colours = colours
         self._width = max(map(len, colours))
-        self._open: str | None = None  # the user whose line is unfinished
 
     def asked(self, user: str, prompt: str) -> None:
         self._line(user, f"> {prompt}", bold=True)
 
     def add(self, user: str, text: str) -> None:
-        if self._open != user:
-            self._close()
-            self._write(user, f"{user:<{self._width}} . ")
-            self._open = user
-        self._write(user, printable(text))
+        """The answer follows when it is whole."""
 
     def taken_back(self, user: str, answer: str) -> None:
-        self._line(user, f"< (again) {answer}")
+        """As above."""
 
     def ended(self, user: str, answer: str, stats: str) -> None:
         self._line(user, f"< {answer}   [{stats}]")
 
     def _line(self, user: str, text: str, *, bold: bool = False) -> None:
-        self._close()
         click.secho(f"{user:<{self._width}} {printable(text)}", fg=self._colours[user], bold=bold)
-
-    def _write(self, user: str, text: str) -> None:
-        click.secho(text, fg=self._colours[user], nl=False)
-
-    def _close(self) -> None:
-        if self._open is not None:
-            click.echo()
-            self._open = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._close()
+        """Nothing is open."""
 
 
 class LiveScreen:

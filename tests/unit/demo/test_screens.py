@@ -10,7 +10,7 @@ from app.demo.screen import LineScreen, LiveScreen
 COLOURS = {"nina": "cyan", "omar": "magenta"}
 
 
-def test_lines_break_where_the_speaker_changes_and_the_whole_answer_follows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_whole_prompts_and_answers(capsys: pytest.CaptureFixture[str]) -> None:
     with LineScreen(COLOURS) as screen:
         screen.asked("nina", "Hi")
         screen.add("nina", "Hel")
@@ -19,15 +19,13 @@ def test_lines_break_where_the_speaker_changes_and_the_whole_answer_follows(caps
         screen.ended("nina", "Hello", "2 tokens")
     assert capsys.readouterr().out.splitlines() == [
         "nina > Hi",
-        "nina . Hello",
-        "omar . Yes",
         "nina < Hello   [2 tokens]",
     ]
 
 
 def test_what_would_steer_the_terminal_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
     with LineScreen(COLOURS) as screen:
-        screen.add("nina", "\x1b[2J")
+        screen.ended("nina", "\x1b[2J", "1 token")
     assert "\x1b" not in capsys.readouterr().out
 
 
