@@ -129,7 +129,8 @@ class Job:
     `min_tokens`. `tools` is the form in which the answer may call tools; such calls are not text. With `reasoning` the
     deltas carry the model's reasoning apart from its text. `prompt_logprobs`: how many of the likeliest tokens are
     reported with each token of the prompt; None reports nothing, and neither does a job with `generated`. `stop_when`
-    needs `sampling.logprobs`.
+    needs `sampling.logprobs`. `trace` are headers that name the request's trace (W3C Trace Context), for engines that
+    ask others.
     """
 
     id: str
@@ -149,6 +150,7 @@ class Job:
     reasoning: Reasoning | None = None
     prompt_logprobs: int | None = None
     stop_when: LowConfidence | None = None
+    trace: tuple[tuple[str, bytes], ...] = ()
 
     @property
     def seed_of_rest(self) -> int:
@@ -273,11 +275,25 @@ class Stream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ServerStats:
+    """An outside server's current state. `address` has no credentials; `failures` never decreases; `first_token_s` is
+    the moving average of the time to the first token, 0 before one.
+    """
+
+    address: str
+    is_asked: bool
+    running: int
+    failures: int
+    first_token_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStats:
     """An engine's current state. `kv_cache_usage` is the fraction of pages in use, 0 to 1; `preemptions` never
     decreases.
 
-    `step_s` is the duration of the current step in seconds, 0 between steps: the engine's heartbeat.
+    `step_s` is the duration of the current step in seconds, 0 between steps: the engine's heartbeat. `servers` are
+    those that the engine asks, if it computes nothing itself.
     """
 
     running: int = 0
@@ -286,6 +302,7 @@ class EngineStats:
     preemptions: int = 0
     steps: int = 0
     step_s: float = 0.0
+    servers: tuple[ServerStats, ...] = ()
 
 
 class Engine(Protocol):

@@ -141,7 +141,8 @@ class Answering:
             answer.inherit(await _ids_of(dialogue.written, prompt.reasoning, model))
             if answer.has_mixed_text:
                 prompt = dataclasses.replace(prompt, reasoning=None)
-            return prompt, job_of(dialogue, prompt, model, self.run.settings, answer.generated, answer.logprobs)
+            job = job_of(dialogue, prompt, model, self.run.settings, answer.generated, answer.logprobs)
+            return prompt, dataclasses.replace(job, trace=self.run.inflight.trace_headers)
         except PromptTooLong as error:
             raise Refused(ErrorCode.PROMPT_TOO_LONG, str(error)) from None
         except (PromptError, UnsupportedError, DialogueError, ConstraintError) as error:

@@ -68,7 +68,27 @@ def _engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
         step.add_metric(name, stats.step_s)
         preempted.add_metric(name, stats.preemptions)
         steps.add_metric(name, stats.steps)
-    return running, waiting, usage, step, preempted, steps
+    return running, waiting, usage, step, preempted, steps, *_server_families(engines)
+
+
+def _server_families(engines: Sequence[Engine]) -> Iterable[Metric]:
+    named = ["model_name", "server"]
+    asked = GaugeMetricFamily(
+        "parley:outside_server_up", "Whether an outside server is asked: 0 while it is left alone.", labels=named
+    )
+    running = GaugeMetricFamily("parley:outside_server_running", "Answers that it is giving.", labels=named)
+    first = GaugeMetricFamily(
+        "parley:outside_server_first_token_seconds", "Its time to the first token, a moving average.", labels=named
+    )
+    failures = CounterMetricFamily("parley:outside_server_failures", "Requests that failed there.", labels=named)
+    for engine in engines:
+        for one in engine.stats.servers:
+            labels = [engine.model_version, one.address]
+            asked.add_metric(labels, one.is_asked)
+            running.add_metric(labels, one.running)
+            first.add_metric(labels, one.first_token_s)
+            failures.add_metric(labels, one.failures)
+    return asked, running, first, failures
 
 
 def _index_families(stats: IndexStats) -> Iterable[Metric]:

@@ -94,7 +94,7 @@ class RemoteEngine:
     @property
     def stats(self) -> EngineStats:
         running = sum(stream.admitted_at is not None for stream in self._tasks)
-        return EngineStats(running=running, waiting=len(self._tasks) - running)
+        return EngineStats(running=running, waiting=len(self._tasks) - running, servers=self._servers.stats)
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:
         return [self._submit(job) for job in jobs]
@@ -232,6 +232,8 @@ class RemoteEngine:
         room = options.context_length - len(job.prompt)
         common = parameters_of(job, options.model, room, is_vllm=options.is_vllm)
         common |= {"stream": True, "stream_options": {"include_usage": True}}
+        if job.trace:
+            common["extra_headers"] = {name: value.decode("latin-1") for name, value in job.trace}
         content = Content.of(job.prompt, answer.begun)
         content = content.shortened(answer.halvings) or content
         if options.is_vllm:

@@ -18,6 +18,9 @@ from contextlib import suppress
 from hashlib import blake2b
 from math import ceil
 from typing import Any
+from urllib.parse import urlsplit
+
+from models.generation import ServerStats
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +28,8 @@ MOST_FAILURES = 3
 _WEIGHT = 0.2  # of the newest latency in the average
 _PROBE_S = 5.0
 _MOST_OF_SHARE = 1.25
-_SLOWEST = 2.0
-"""Times as long as the quickest: so much a cached conversation may be worth."""
+_SLOWEST, _WORTH_S = 2.0, 0.1
+"""Twice as long as the quickest, and so much longer: what a cached conversation may be worth."""
 
 
 class Circuit(enum.Enum):
@@ -44,7 +47,14 @@ class Server:
         self.latency_s = 0.0
         self.running = 0
         self.probe_at = 0.0  # monotonic seconds; not probed before
-        self._failures = 0
+        self.failures = 0
+        self._failures = 0  # in a row
+
+    @property
+    def stats(self) -> ServerStats:
+        where = urlsplit(self.url)
+        address = where._replace(netloc=where.netloc.rpartition("@")[2], query="", fragment="").geturl()
+        return ServerStats(address, self.circuit is Circuit.CLOSED, self.running, self.failures, self.latency_s)
 
     def answered(self, seconds: float) -> None:
         """Its first token came after that time."""
@@ -54,6 +64,7 @@ class Server:
     def failed(self, why: str, *, rest_s: float = 0.0) -> None:
         """`rest_s`: the server asks to be left alone for so long."""
         self._failures += 1
+        self.failures += 1
         if self.circuit is Circuit.CLOSED and (rest_s or self._failures >= MOST_FAILURES):
             self.circuit = Circuit.OPEN
             self.probe_at = time.monotonic() + rest_s
@@ -77,6 +88,10 @@ class Servers:
     @property
     def has_room(self) -> bool:
         return any(self._is_free(server) for server in self._all)
+
+    @property
+    def stats(self) -> tuple[ServerStats, ...]:
+        return tuple(server.stats for server in self._all)
 
     @property
     def are_open(self) -> bool:
@@ -115,7 +130,7 @@ class Servers:
             return None
         home = max(self._all, key=lambda one: blake2b(f"{user}\0{one.url}".encode(), digest_size=8).digest())
         most = ceil(_MOST_OF_SHARE * (sum(one.running for one in self._all) + 1) / len(self._all))
-        is_slow = quickest_s > 0 and home.latency_s > _SLOWEST * quickest_s
+        is_slow = 0 < quickest_s < min(home.latency_s / _SLOWEST, home.latency_s - _WORTH_S)
         return home if home in free and home not in tried and home.running < most and not is_slow else None
 
     def leave(self, server: Server) -> None:

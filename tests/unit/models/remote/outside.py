@@ -33,6 +33,7 @@ class OutsideServer:
         self.room: int | None = None  # so many messages fit into its context
         self.pause_s = 0.0
         self.bodies: list[dict[str, Any]] = []
+        self.headers: dict[str, str] = {}
         self.probes = 0
         self.left = 0
         self.url = ""
@@ -55,6 +56,7 @@ class OutsideServer:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.bodies.append(body)
+        self.headers = dict(request.headers)
         if self.room is not None and len(body["messages"]) > self.room:
             error = {"message": "This model's maximum context length is 64 tokens.", "code": 400}
             return web.json_response({"error": error}, status=400)

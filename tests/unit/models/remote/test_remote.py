@@ -13,7 +13,7 @@ import pytest
 from models.generation import ConstraintKind, Delta, End, Failure, FinishReason, Job, OutputConstraint, Sampling
 from models.prompts import PromptError, PromptTooLong
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
-from models.remote.servers import Circuit
+from models.remote.servers import Circuit, Server
 from models.remote.tokens import BYTES
 from models.tools.tool import Tool
 from tests.unit.models.engine.reading import Answer, read
@@ -176,27 +176,21 @@ async def test_a_prompt_that_alone_does_not_fit_its_server_is_the_requests_fault
     assert [len(body["messages"]) for body in servers[0].bodies] == [3, 1]
 
 
-async def test_a_user_stays_with_a_server_and_users_are_spread(
+async def test_a_server_gets_the_requests_trace_and_its_figures_are_told(
     servers: list[OutsideServer], new_engine: NewEngine
 ) -> None:
     engine = new_engine(2)
-    homes: list[list[int]] = []
-    for user in range(24):
-        before = [len(server.bodies) for server in servers[:2]]
-        for _ in range(3):
-            await ask(engine, job_of(user=f"user-{user}"))
-        homes.append([len(server.bodies) - was for server, was in zip(servers, before, strict=False)])
-    stays = sum(max(home) == 3 for home in homes)
-    assert stays >= 20, "a server that is slow for a moment may lose a request"
-    assert all(sum(home[number] for home in homes) >= 12 for number in range(2))
-
-
-async def test_a_crowd_of_one_server_goes_to_the_others(servers: list[OutsideServer], new_engine: NewEngine) -> None:
-    engine = new_engine(2)
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    await ask(engine, job_of(trace=(("traceparent", trace.encode()),)))
+    assert [server.headers.get("traceparent") for server in servers[:2] if server.bodies] == [trace]
     for server in servers[:2]:
-        server.pause_s = 0.02
-    await asyncio.gather(*(ask(engine, job_of(user="one", max_tokens=4)) for _ in range(16)))
-    assert min(len(server.bodies) for server in servers[:2]) >= 5
+        server.trouble = "500"
+    await ask(engine, job_of())
+    figures = engine.stats.servers
+    assert [one.address for one in figures] == [server.url for server in servers[:2]]
+    assert sum(one.failures for one in figures) >= 2
+    assert any(one.first_token_s > 0 for one in figures)
+    assert Server("http://user:secret@example.com/v1?key=x", None).stats.address == "http://example.com/v1"
 
 
 async def test_a_full_server_is_left_alone_for_as_long_as_it_asks_and_its_requests_wait(

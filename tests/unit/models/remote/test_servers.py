@@ -1,0 +1,79 @@
+"""Which server of several a request goes to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from models.remote.servers import MOST_FAILURES, Server, Servers
+
+USERS = [f"user-{number}" for number in range(200)]
+
+
+def servers_of(count: int, latency_s: float = 0.5) -> tuple[Servers, list[Server]]:
+    ones = [Server(f"http://server-{number}/v1", None) for number in range(count)]
+    for one in ones:
+        one.answered(latency_s)
+    return Servers(ones, max_running=64), ones
+
+
+async def home_of(servers: Servers, user: str) -> Server:
+    server = await servers.enter((), 1.0, user)
+    servers.leave(server)
+    return server
+
+
+async def homes_of(servers: Servers) -> dict[str, Server]:
+    return {user: await home_of(servers, user) for user in USERS}
+
+
+async def test_a_user_stays_with_a_server_and_users_are_spread() -> None:
+    servers, ones = servers_of(4)
+    homes = await homes_of(servers)
+    assert await homes_of(servers) == homes
+    counts = Counter(one.url for one in homes.values())
+    assert len(counts) == len(ones)
+    assert min(counts.values()) > 25
+
+
+async def test_one_more_server_takes_a_part_of_each_others_users_and_no_other_moves() -> None:
+    before = {user: one.url for user, one in (await homes_of(servers_of(4)[0])).items()}
+    servers, ones = servers_of(5)
+    after = {user: one.url for user, one in (await homes_of(servers)).items()}
+    moved = {user for user in USERS if before[user] != after[user]}
+    assert {after[user] for user in moved} == {ones[-1].url}
+    assert 15 < len(moved) < 70
+
+
+async def test_a_crowd_of_one_server_goes_to_the_others() -> None:
+    servers, ones = servers_of(2)
+    for _ in range(16):
+        await servers.enter((), 1.0, "one user with many conversations")
+    assert max(one.running for one in ones) <= 10
+
+
+@pytest.mark.parametrize(("latency_s", "stays"), [(0.05, True), (0.9, True), (2.0, False)])
+async def test_a_user_leaves_a_server_that_is_much_slower(latency_s: float, stays: bool) -> None:
+    servers, ones = servers_of(2)
+    home = await home_of(servers, "nina")
+    (other,) = [one for one in ones if one is not home]
+    home.latency_s, other.latency_s = latency_s, 0.02 if latency_s < 0.1 else 0.5
+    assert (await home_of(servers, "nina") is home) == stays
+
+
+async def test_a_user_leaves_a_server_that_failed_and_comes_back() -> None:
+    servers, _ = servers_of(3)
+    home = await home_of(servers, "nina")
+    assert await servers.enter((home,), 1.0, "nina") is not home
+    for _ in range(MOST_FAILURES):
+        home.failed("it is away")
+    assert await servers.enter((), 1.0, "nina") is not home
+    home.recovered()
+    assert await servers.enter((), 1.0, "nina") is home
+
+
+async def test_a_request_without_a_user_goes_to_the_quickest() -> None:
+    servers, ones = servers_of(3)
+    ones[1].latency_s = 0.1
+    assert await home_of(servers, "") is ones[1]
