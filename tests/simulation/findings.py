@@ -114,6 +114,13 @@ class Findings:
         for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs", "wrong_plans", *unknown):
             found = getattr(verdict, name)
             found[:] = [key for key in found if key not in torn]
+        # Kafka has lost what these answers repeat, or what their conversations were.
+        conversations = self._conversations()
+        lost = {conversations[key] for key in torn if key in conversations}
+        sources = {key: (key[0], plan.cached) for key, plan in verdict.plans.items()}
+        verdict.wrong_plans[:] = [key for key in verdict.wrong_plans if sources.get(key) not in torn]
+        if unknown:
+            verdict.changed[:] = [key for key in verdict.changed if conversations.get(key) not in lost]
         users = {user for user, _ in torn}  # an end that is lost makes the next answer look early
         verdict.out_of_order[:] = [key for key in verdict.out_of_order if key[0] not in users]
         wrong = [*self._unreadable, *self._wrong(), *self._kept(erased, asked, marked)]
@@ -297,6 +304,16 @@ class Findings:
             number = partition_for(user, self._sim.partitions)
             if entry.value and entry.partition == number and decode_row(entry.value, Erased).at >= erased[user]:
                 found.setdefault(user, entry.timestamp)
+        return found
+
+    def _conversations(self) -> dict[Key, tuple[str, str]]:
+        """The conversation of each request."""
+        found: dict[Key, tuple[str, str]] = {}
+        for entry in self._read("requests"):
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
+                request = json.loads(entry.value or b"")
+                user = request["user_id"]
+                found.setdefault((user, request["request_id"]), (user, request.get("conversation_id") or "default"))
         return found
 
     def _asked_at(self) -> dict[Key, int]:
