@@ -28,6 +28,7 @@ from models.engine.prompt_scores import PromptScores
 from models.engine.sequence import ScheduledChunk, pages_for
 from models.generation import Sampling
 from models.linear.layout import lay_out
+from models.linear.placing import has_integer_layers
 from models.sampler import Draw, Drawn, Token, sample
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class Runner:
         self.cache = cache
         self.times = StepTimes()
         self.lora = Lora(self.model)
+        self.exact = has_integer_layers(self.model)
         self._lean = lean(self.model)
         if self._lean is None:
             lay_out(self.model)
@@ -139,7 +141,7 @@ class Runner:
 
     def forward(self, batch: Batch) -> Tensor:
         """The logits of the batch's last tokens."""
-        return self.compute(Context(batch, self.cache))
+        return self.compute(Context(batch, self.cache, exact=self.exact))
 
     @property
     def is_fused(self) -> bool:

@@ -92,6 +92,12 @@ def weight_and_bias(layer: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor | No
     return weight.to(dtype), None if layer.bias is None else layer.bias.data.to(dtype)
 
 
+def has_integer_layers(model: Any) -> bool:
+    """Other layers than the last one."""
+    head = model.get_output_embeddings()
+    return any(one.kind is Kind.INT8 and one is not head for one in served(model))
+
+
 def held_bytes(model: Any) -> int:
     """Of all weights and buffers in memory, in the forms in which they are kept."""
     tensors = {one.data_ptr(): one.nbytes for one in model.state_dict().values() if one.numel()}

@@ -2,6 +2,11 @@
 
 The layers of a model see one sequence of packed tokens, and here each token attends only to the sequence it belongs to.
 The arguments of `attend` have types that TorchScript compiles (forward.py).
+
+A token's attention differs in its last bits between a chunk and a single token, and between neighbours: sums are taken
+in another order. Before products of integers such a bit decides how an activation is rounded, and after some layers
+the logits of a real model differ by 5 %. There attention is `exact`: computed in float64 and rounded, so that no order
+shows.
 """
 
 from __future__ import annotations
@@ -20,7 +25,8 @@ from models.engine.compute.cache import KVCache
 class Context:
     """The inputs of one forward: the batch and the cache, and its groups in the form that `attend` takes."""
 
-    def __init__(self, batch: Batch, cache: KVCache) -> None:
+    def __init__(self, batch: Batch, cache: KVCache, *, exact: bool = False) -> None:
+        self.exact = exact
         self.batch = batch
         self.cache = cache
         self.groups = [list(group) for group in batch.groups]
@@ -36,7 +42,7 @@ class Context:
         """See `masks_of`; the layers of one step share them."""
         key = window, whole
         if key not in self._masks:
-            positions, dtype = self.batch.positions, self.cache.keys[0].dtype
+            positions, dtype = self.batch.positions, torch.float64 if self.exact else self.cache.keys[0].dtype
             self._masks[key] = masks_of(positions, self.groups, window, whole, dtype)
         return self._masks[key]
 
@@ -54,14 +60,14 @@ class Context:
         """See the function `attend`; `layer` is the number of a layer."""
         return attend(
             query, key, value, self.cache.keys[layer], self.cache.values[layer], self.batch.numbers, self.batch.count,
-            self.groups, self.masks(window, whole=cap is not None), self.scratch, scale, window, cap,
+            self.groups, self.masks(window, whole=cap is not None), self.scratch, scale, window, cap, self.exact,
         )  # fmt: skip
 
 
 def attend(
     query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor, numbers: Tensor, count: int,
     groups: list[list[int]], masks: list[Tensor | None], scratch: list[Tensor],
-    scale: float, window: int | None, cap: float | None,
+    scale: float, window: int | None, cap: float | None, exact: bool,
 ) -> Tensor:  # fmt: skip
     """`query` and the result are [T, heads, size], `key` and `value` [T, KV heads, size]; `keys` and `values` a layer's
     cache; `numbers`, `count` and `groups` those of a `Batch`; `masks` for each group what is added to its scores.
@@ -89,11 +95,14 @@ def attend(
             torch.index_select(values, 0, pages, out=scratch[1][:count_of_pages])
             group_keys = scratch[0][:count_of_pages].view(rows, -1, heads, size).transpose(1, 2)
             group_values = scratch[1][:count_of_pages].view(rows, -1, heads, size).transpose(1, 2)
-        mask = masks[at]
+        mask, asked = masks[at], query[first:end]
+        if exact:
+            asked, group_keys, group_values = asked.double(), group_keys.double(), group_values.double()
         if cap is not None and mask is not None:
-            parts.append(capped(query[first:end], group_keys, group_values, mask, width, scale, cap))
+            found = capped(asked, group_keys, group_values, mask, width, scale, cap)
         else:
-            parts.append(dense(query[first:end], group_keys, group_values, mask, width, scale))
+            found = dense(asked, group_keys, group_values, mask, width, scale)
+        parts.append(found.to(query.dtype))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -149,7 +158,9 @@ def capped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, width: int, 
     rows = query.reshape(tokens // width, width, kv, heads // kv, size).permute(0, 2, 3, 1, 4)
     scores = torch.matmul(rows, key.unsqueeze(2).transpose(3, 4)) * scale
     scores = torch.tanh(scores / cap) * cap + mask.unsqueeze(2)
-    out = torch.matmul(scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype), value.unsqueeze(2))
+    if scores.dtype != torch.float64:
+        scores = scores.to(torch.float32)
+    out = torch.matmul(scores.softmax(dim=-1).to(value.dtype), value.unsqueeze(2))
     return out.permute(0, 3, 1, 2, 4).reshape(tokens, heads, size)
 
 

@@ -69,6 +69,7 @@ class Forward(nn.Module):
         turns: list[Tensor],
     ) -> None:
         super().__init__()
+        self.exact = any(one.qkv.eight for one in layers)
         matrices = [(one.qkv, one.out, one.gate_up, one.down) for one in layers]
         self.layers = [
             [one.before, one.after, *(matrix.weight for matrix in four), *one.norms]
@@ -100,7 +101,8 @@ class Forward(nn.Module):
             cos, sin = self.turns[0].index_select(0, positions), self.turns[1].index_select(0, positions)
         else:
             cos, sin = turns[0], turns[1]
-        masks = [masks_of(positions, groups, window, False, hidden.dtype) for window in self.windows]
+        dtype = torch.float64 if self.exact else hidden.dtype
+        masks = [masks_of(positions, groups, window, False, dtype) for window in self.windows]
         for number, weights in enumerate(self.layers):
             bias, kind, packed, eight = (
                 self.biases[number],
@@ -119,7 +121,7 @@ class Forward(nn.Module):
             attended = attend(
                 turned[:, : self.queries], turned[:, self.queries :], joined[:, self.both :],
                 self.keys[number], self.values[number], numbers, count, groups, masks[kind], self.scratch,
-                self.scale, self.windows[kind], None,
+                self.scale, self.windows[kind], None, self.exact,
             )  # fmt: skip
             hidden = hidden + product(attended.reshape(count, -1), weights[3], bias[1], packed[1], eight[1])
             normed = self.norm(hidden, weights[1])

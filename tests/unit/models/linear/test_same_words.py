@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import random
 
 import pytest
 import torch
+from torch import Tensor
 
 from models.checkpoints import Checkpoint
 from models.engine import EngineOptions, TorchEngine
+from models.engine.compute.attention import Context
+from models.engine.compute.cache import KVCache
+from models.engine.compute.pages import PagePool
+from models.engine.runner import Runner
+from models.engine.sequence import ScheduledChunk, SequenceState
 from models.generation import Job, Sampling
 from models.linear import Kind, Products, place
 from models.linear.int8 import why_not
+from models.token_stream import TokenStream
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import GREEDY, job, read
 from tests.unit.models.engine.schedules import ARCHITECTURES
@@ -24,6 +32,7 @@ FORMS = {
     "packed": Products(Kind.PACKED, Kind.PACKED),
 }
 BESIDE = 32
+WIDER = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
 
 
 @pytest.fixture(params=FORMS)
@@ -100,3 +109,37 @@ async def test_an_answer_that_is_taken_over_goes_on_with_the_same_words(products
     after = await answers(checkpoint("llama", products), rest, 3)
     for one, tokens, more in zip(rest, whole, after, strict=True):
         assert [*one.generated, *more] == tokens
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "mistral sliding"])
+@torch.inference_mode()
+def test_logits_of_integers_are_bit_for_bit_those_of_any_schedule(family: str) -> None:
+    if reason := why_not(torch.device("cpu")):
+        pytest.skip(reason)
+    kind = family.split(maxsplit=1)[0]
+    made = tiny.checkpoint(kind=kind, **(ARCHITECTURES[family] | WIDER))
+    place(made.model, FORMS["int8"], torch.float32)
+    pool = PagePool(200, 16)
+    runner = Runner(made, KVCache(made.model.config, 200, made.model.device, torch.float32), pool)
+    chance = random.Random(3)
+    prompts = [tuple(chance.randrange(5, 320) for _ in range(length)) for length in (50, 9, 33, 17)]
+
+    def last(cuts: list[int], beside: int) -> Tensor:
+        """The logits after the first prompt, which is read in pieces, while others are read beside it."""
+        sequences = [SequenceState(Job("r", one, 1), TokenStream(lambda *_: None), 0, 0.0, 99) for one in prompts]
+        for sequence in sequences:
+            sequence.pages = pool.allocate(4) or []
+        for start, end in itertools.pairwise(cuts):
+            parts = [ScheduledChunk(sequences[0], start, end - start)]
+            parts += [ScheduledChunk(one, 0, len(one.tokens)) for one in sequences[1 : 1 + beside]]
+            batch = runner.pack(parts)
+            at = [part.sequence for part in batch.order].index(sequences[0])
+            found = runner.compute(Context(batch, runner.cache, exact=runner.exact))[at]
+        for sequence in sequences:
+            runner.scrub(sequence.let_go(pool, forget=True))
+        return found
+
+    whole = last([0, 50], 0)
+    assert torch.equal(last([0, 50], 3), whole)
+    assert torch.equal(last([0, 20, 37, 50], 0), whole)
+    assert torch.equal(last([0, 20, *range(21, 51)], 3), whole)
