@@ -2,12 +2,18 @@
 
 The record is a projection of the turn as it stands on `turns`, so the guard, `store: false` and erasures hold for it as
 they do there. Like the turn, a read_committed reader gets it exactly once.
+
+`per = "token"`: a record beside each event with tokens, and beside the end. Events are live, so they are in no
+transaction, and nor are these records. Each is delivered before the request is committed, and the next owner of an
+answer sends those of all its events again, under its own epoch: readers miss none, and by the epoch they know what
+comes again (docs/foreign-records.md).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from app.answering.kept import Kept
 from app.answering.run import Run
@@ -19,6 +25,7 @@ from app.foreign.source import source_of
 from app.policy.file import Policy
 from app.policy.foreign import EgressRules
 from app.wire.error import ErrorCode, WireError
+from app.wire.event import EventType, TokenEvent
 from app.wire.limits import MAX_RECORD_BYTES
 
 log = logging.getLogger(__name__)
@@ -40,7 +47,25 @@ class Egress(Feature):
         source = source_of(run.accepted.record.headers)
         topic = None if source is None else source.topic
         rules = [one for one in self._rules if one.intake is None or one.intake == topic]
-        return Leaving(run, rules) if rules else None
+        if by_token := [one for one in rules if one.per == "token"]:
+            run.answer.beside.records_of = partial(_beside, by_token, run)
+        by_answer = [one for one in rules if one.per == "answer"]
+        return Leaving(run, by_answer) if by_answer else None
+
+
+def _beside(rules: Sequence[EgressRules], run: Run, event: TokenEvent) -> list[Outgoing]:
+    if event.type is not EventType.TOKEN and not event.is_end:
+        return []
+    key, trace, records = run.accepted.record.key, run.inflight.trace_headers, []
+    for one in rules:
+        value = record_of(one, event)
+        if len(value) <= _MOST_BYTES:
+            records.append(Outgoing(one.topic, key, value, trace, by_key=True))
+        else:
+            log.warning(
+                "request %s: a record on %s would have %d bytes; it is left out", run.key, one.topic, len(value)
+            )
+    return records
 
 
 class Leaving(Stage):

@@ -13,6 +13,7 @@ from app.policy.foreign import EgressRules, IntakeRules
 from app.wire import json_codec
 from app.wire.codec import decode
 from app.wire.error import ErrorCode, WireError
+from app.wire.event import TokenEvent
 from app.wire.ids import SEPARATOR
 from app.wire.incoming import PROMPTS, quoted
 from app.wire.request import Request
@@ -58,9 +59,9 @@ def request_of(
     return Made(request.user_id, made)
 
 
-def record_of(rules: EgressRules, turn: Turn) -> bytes:
-    """The foreign record of a turn."""
-    plain = msgspec.to_builtins(turn)
+def record_of(rules: EgressRules, own: Turn | TokenEvent) -> bytes:
+    """The foreign record of a turn, or of an event."""
+    plain = msgspec.to_builtins(own)
     return json_codec.encode({theirs: _at(plain, name) for theirs, name in rules.fields.items()})
 
 

@@ -336,6 +336,10 @@ def _mistakes(raw: dict[str, Any]) -> Iterator[str]:
         for unknown in sorted({*route.models} - names):
             yield f"{path}: there is no model {unknown!r}; {there_are}"
     yield from foreign_mistakes(policy.intake, policy.egress)
+    if policy.guard.pii == "redact":
+        for at, rules in enumerate(policy.egress):
+            if rules.per == "token":
+                yield f"egress[{at}].per: 'token' would keep on {rules.topic!r} what guard.pii = 'redact' keeps nowhere"
 
 
 def _readable(raw: dict[str, Any]) -> Policy:
@@ -351,6 +355,7 @@ def _readable(raw: dict[str, Any]) -> Policy:
             for at, one in enumerate(routes if isinstance(routes, list) else ())
         ),
         fallback=fitting(raw.get("fallback", {}), Fallback) or Fallback(),
+        guard=fitting(raw.get("guard", {}), GuardRules) or GuardRules(),
         intake=_fitting_all(raw.get("intake", []), IntakeRules),
         egress=_fitting_all(raw.get("egress", []), EgressRules),
     )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from app.wire.event import ErrorInfo, TokenEvent
 from app.wire.incoming import PROMPTS
 from app.wire.request import Request, RequestFields
 from app.wire.turn import Timing, Turn
@@ -17,7 +18,11 @@ from models.generation import Usage
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _OF_TURNS = frozenset(Turn.__struct_fields__) - {"private"}
+_OF_TOKENS = frozenset(TokenEvent.__struct_fields__) - {
+    "notice", "logprobs", "prompt_digest", "prompt_logprobs", "prompt_start", "tool_call_deltas"
+}  # fmt: skip
 _OBJECTS = {
+    "error": frozenset(ErrorInfo.__struct_fields__),
     "usage": frozenset(field.name for field in fields(Usage)),
     "timing": frozenset(Timing.__struct_fields__),
 }
@@ -64,14 +69,16 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class EgressRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which record an answer that ends in `done` leaves on a topic.
+    """Which records an answer leaves on a topic.
 
-    fields: The foreign name to a field of `turns`; `usage.completion_tokens` is a field of an object.
+    fields: The foreign name to a field of `turns`, or of `tokens`; `usage.completion_tokens` is a field of an object.
+    per: One record when the `answer` has ended in `done`, or one for each `token` event and the end.
     intake: Only answers to records of this topic.
     """
 
     topic: str
     fields: dict[str, str]
+    per: Literal["answer", "token"] = "answer"
     intake: str | None = None
 
     def mistakes(self) -> Iterator[str]:
@@ -79,10 +86,11 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         yield from _topic_mistakes(self.topic)
         if not self.fields:
             yield "fields: is empty"
-        yield from _unknown("fields", [path.partition(".")[0] for path in self.fields.values()], _OF_TURNS)
+        known = _OF_TURNS if self.per == "answer" else _OF_TOKENS
+        yield from _unknown("fields", [path.partition(".")[0] for path in self.fields.values()], known)
         for path in self.fields.values():
             name, dot, inner = path.partition(".")
-            if dot and name in _OF_TURNS and inner not in _OBJECTS.get(name, ()):
+            if dot and name in known and inner not in _OBJECTS.get(name, ()):
                 there_are = ", ".join(sorted(_OBJECTS.get(name, ()))) or "none"
                 yield f"fields: {name!r} has no field {inner!r}; there are {there_are}"
 
@@ -92,16 +100,16 @@ def foreign_mistakes(intakes: Iterable[IntakeRules], egresses: Iterable[EgressRu
     topics = [rules.topic for rules in intakes]
     for topic in sorted({topic for topic in topics if topics.count(topic) > 1}):
         yield f"intake: two tables read {topic!r}"
-    seen: set[tuple[str, str | None]] = set()
+    seen: set[tuple[str, str | None, str]] = set()
     for at, rules in enumerate(egresses):
         if rules.topic in topics:
             yield f"egress[{at}]: {rules.topic!r} is the topic of an intake, which would answer the answers"
         if rules.intake is not None and rules.intake not in topics:
             there_are = ", ".join(topics) or "none"
             yield f"egress[{at}].intake: there is no intake of {rules.intake!r}; there are {there_are}"
-        if (rules.topic, rules.intake) in seen:
+        if (rules.topic, rules.intake, rules.per) in seen:
             yield f"egress[{at}]: another table writes the same answers to {rules.topic!r}"
-        seen.add((rules.topic, rules.intake))
+        seen.add((rules.topic, rules.intake, rules.per))
 
 
 def _topic_mistakes(topic: str) -> Iterator[str]:

@@ -30,8 +30,9 @@ from tests.faults.arena import arena
 from tests.faults.faults import Fault, KillInside, KillWorker
 from tests.faults.load import Load
 from tests.faults.verdict import read_topic
+from tests.foreign_reader import read
 
-ASKS, ANSWERS = "asks-of-others", "answers-for-others"
+ASKS, ANSWERS, WORDS = "asks-of-others", "answers-for-others", "words-for-others"
 _POLICY = """
 [[intake]]
 topic = "{asks}"
@@ -41,6 +42,20 @@ fields = {{ request_id = "id", user_id = "from.user", prompt = "text", max_token
 topic = "{answers}"
 intake = "{asks}"
 fields = {{ id = "request_id", to = "user_id", said = "answer" }}
+
+[[egress]]
+topic = "{words}"
+per = "token"
+intake = "{asks}"
+[egress.fields]
+id = "request_id"
+to = "user_id"
+index = "index"
+tokens = "tokens"
+text = "text"
+epoch = "epoch"
+finish_reason = "finish_reason"
+error = "error.code"
 """
 
 
@@ -61,7 +76,7 @@ def ask(number: int, user: str) -> dict[str, object]:
 
 
 def policy_of(settings: Settings) -> str:
-    return _POLICY.format(asks=settings.topic(ASKS), answers=settings.topic(ANSWERS))
+    return _POLICY.format(asks=settings.topic(ASKS), answers=settings.topic(ANSWERS), words=settings.topic(WORDS))
 
 
 async def wrong_foreign(settings: Settings) -> list[str]:
@@ -81,6 +96,12 @@ async def wrong_foreign(settings: Settings) -> list[str]:
         told[key] += 1
         if record.key != answer["to"].encode() or wanted.get(key) != answer["said"]:
             wrong.append(f"the answer to {key} is another one")
+    words = [json.loads(record.value or b"") for record in await read_topic(settings, WORDS)]
+    read_words = read({**one, "id": (one["to"], one["id"])} for one in words)
+    for turn in turns:
+        words_of = read_words.get((turn.user_id, turn.request_id))
+        if words_of is None or words_of.gaps or (words_of.text, words_of.end) != (turn.answer, turn.finish_reason):
+            wrong.append(f"the words for {(turn.user_id, turn.request_id)} are not its answer")
     for one in asked:
         fields = json.loads(one.value or b"")
         key = (fields["from"]["user"], fields["id"])

@@ -13,10 +13,11 @@ from app.foreign.source import source_of
 from app.policy.foreign import EgressRules, IntakeRules
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
+from tests.foreign_reader import read
 from tests.simulation.broker import Broker, Entry
 
-ASKS, PINGS, ANSWERS, PONGS = "asks", "pings", "answers", "pongs"
-PARTITIONS = {ASKS: 3, PINGS: 1, ANSWERS: 2, PONGS: 1}
+ASKS, PINGS, ANSWERS, PONGS, WORDS = "asks", "pings", "answers", "pongs", "words"
+PARTITIONS = {ASKS: 3, PINGS: 1, ANSWERS: 2, PONGS: 1, WORDS: 2}
 INTAKE = (
     IntakeRules(
         topic=ASKS, fields={"request_id": "id", "user_id": "user.name", "prompt": "text", "max_tokens": "length"}
@@ -26,6 +27,20 @@ INTAKE = (
 EGRESS = (
     EgressRules(topic=ANSWERS, fields={"id": "request_id", "who": "user_id", "said": "answer"}),
     EgressRules(topic=PONGS, intake=PINGS, fields={"id": "request_id", "said": "answer"}),
+    EgressRules(
+        topic=WORDS,
+        per="token",
+        fields={
+            "id": "request_id",
+            "who": "user_id",
+            "index": "index",
+            "tokens": "tokens",
+            "text": "text",
+            "epoch": "epoch",
+            "finish_reason": "finish_reason",
+            "error": "error.code",
+        },
+    ),
 )
 _GARBAGE = (b"{not json", b"[]", b"", b'{"text": "of nobody"}', b'{"user": {"name": "user-0"}}', b'{"text": 7}')
 
@@ -84,7 +99,25 @@ def wrong_foreign(
                 wrong.append(f"{place} has {made[place]} requests and {letters.get(place, 0)} dead letters")
     wrong += _wrong_egress(broker, ANSWERS, [{"id": t.request_id, "who": t.user_id, "said": t.answer} for t in turns])
     told = [{"id": t.request_id, "said": t.answer} for t in turns if t.user_id == "pinger" and t.request_id in pinged]
-    return wrong + _wrong_egress(broker, PONGS, told)
+    return wrong + _wrong_egress(broker, PONGS, told) + _wrong_words(broker, turns)
+
+
+def _wrong_words(broker: Broker, turns: Iterable[Turn]) -> list[str]:
+    """Readers of one record a token have each answer whole, and its end. A turn may have no text where they have."""
+    records = [json.loads(entry.value or b"") for entry in _visible(broker, WORDS)]
+    answers = read({**one, "id": (one["who"], one["id"])} for one in records)
+    wrong = []
+    for turn in turns:
+        key = (turn.user_id, turn.request_id)
+        answer = answers.get(key)
+        if (
+            answer is None
+            or answer.end != turn.finish_reason
+            or answer.gaps
+            or answer.text != (turn.answer or answer.text)
+        ):
+            wrong.append(f"{key} is not on {WORDS} as it ended")
+    return wrong
 
 
 def _wrong_egress(broker: Broker, topic: str, wanted: Iterable[Mapping[str, str]]) -> list[str]:

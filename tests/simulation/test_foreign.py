@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,12 @@ from agents.intake import _Taking
 from app.answering.kept import Kept
 from app.delivery.commits.commit import Commit
 from app.delivery.record import Outgoing, Record
+from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.beside import Beside
+from app.delivery.resume.recovery import RequestKey
+from app.delivery.resume.tokens import TokenLog
 from app.features.egress import Leaving
+from app.wire.event import TokenEvent
 from tables import records
 from tables.records import Change, Table, Taken
 from tests.simulation.faults import foreign_storm
@@ -32,6 +38,8 @@ def test_each_foreign_record_is_one_request_and_each_answer_one_record_of_others
 
 _REQUEST = _Taking._request
 _LEAVE = Leaving.leave
+_SEND_BESIDE = Beside.send
+_TO_PRODUCER = TokenLog.send_beside
 
 
 async def _commit_apart(taking: _Taking, outputs: Sequence[Outgoing], behind: int, *, offset_first: bool) -> None:
@@ -64,6 +72,21 @@ def _tells_later(stage: Leaving, kept: Kept) -> Kept:
     return kept
 
 
+async def _owes_nothing(beside: Beside, now: int, *events: TokenEvent) -> list[Any]:
+    beside._owed = ()
+    return await _SEND_BESIDE(beside, now, *events)
+
+
+async def _is_not_awaited(answer: AnswerLog, *events: TokenEvent) -> None:
+    await answer.beside.send(answer._now(), *events)
+
+
+async def _keeps_the_first_epoch(
+    tokens: TokenLog, records_of: Callable[[int], Sequence[Outgoing]], key: RequestKey
+) -> list[Any]:
+    return await _TO_PRODUCER(tokens, lambda _epoch: records_of(0), key)
+
+
 MUTANTS: dict[str, Mutant] = {
     "a foreign record's offset is committed behind its request": Mutant(
         _Taking, "_commit", _commits_its_offset_later, foreign_storm
@@ -77,6 +100,15 @@ MUTANTS: dict[str, Mutant] = {
     "an answer is told to foreign readers behind its commit": Mutant(
         Leaving, "leave", _tells_later, foreign_storm, hint=6
     ),
+    "a next owner does not send again what its predecessor may not have sent": Mutant(
+        Beside, "send", _owes_nothing, foreign_storm
+    ),
+    "a request is committed before its records of tokens are delivered": Mutant(
+        AnswerLog, "told", _is_not_awaited, foreign_storm
+    ),
+    "records of tokens do not say which owner wrote them": Mutant(
+        TokenLog, "send_beside", _keeps_the_first_epoch, foreign_storm
+    ),
 }
 
 
@@ -89,4 +121,4 @@ def test_a_storm_has_foreign_records_of_all_kinds() -> None:
     simulation: Simulation = foreign_storm(1)
     assert simulation.run().clean
     topics = {at.topic for at, log in simulation.broker.logs.items() if log.end}
-    assert {"asks", "pings", "answers", "pongs"} <= topics
+    assert {"asks", "pings", "answers", "pongs", "words"} <= topics

@@ -17,6 +17,7 @@ import msgspec
 from aiokafka.structs import RecordMetadata
 
 from app.delivery.accepted import Accepted
+from app.delivery.resume.beside import Beside
 from app.delivery.resume.tokens import TokenLog
 from app.wire.error import ErrorCode
 from app.wire.event import (
@@ -98,6 +99,12 @@ class AnswerLog:
         self._prompt_start: str | None = None
         self.gaps: list[float] = []
         self._wrote_at: float | None = None
+        events = [*self._recovered, *([former.end] if former and former.end else [])]
+        self.beside = Beside(tokens, accepted.key, events)
+
+    async def told(self, *events: TokenEvent) -> None:
+        """Send what goes with these events, and with those of a former owner (beside.py)."""
+        self._deliveries += await self.beside.send(self._now(), *events)
 
     def write_as(self, model: ServedModel) -> None:
         """This model writes what follows."""
@@ -395,6 +402,7 @@ class AnswerLog:
 
     async def _send(self, event: TokenEvent) -> None:
         self._deliveries.append(await self._tokens.send(event, self._accepted.record.key, self._trace_headers))
+        await self.told(event)
 
 
 def call_id(user_id: str, request_id: str, index: int) -> str:

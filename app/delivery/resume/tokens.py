@@ -23,6 +23,7 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.clients import RECORD_ERRORS, RETRIABLE_ERRORS
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import LostError
+from app.delivery.record import Outgoing
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.token_pace import TokenPace
 from app.wire.codec import encode
@@ -137,6 +138,38 @@ class TokenLog:
             if not self._sending:
                 self._none_sending.set()
         return delivery
+
+    async def send_beside(
+        self, records_of: Callable[[int], Sequence[Outgoing]], key: RequestKey
+    ) -> list[asyncio.Future[RecordMetadata]]:
+        """Hand records for topics of others to the producer, which `records_of` makes for the epoch in force. Raises as
+        `send`.
+        """
+        while not self._open.is_set():
+            await self._open.wait()
+        deliveries = []
+        for record in records_of(self.epoch):
+            delivery = await self._sent_beside(record)
+            delivery.add_done_callback(partial(self._delivered_beside, key))
+            deliveries.append(delivery)
+        return deliveries
+
+    async def _sent_beside(self, record: Outgoing) -> asyncio.Future[RecordMetadata]:
+        try:
+            return await self._producer.send(
+                record.topic, record.value, key=record.key, partition=None, headers=[*record.headers]
+            )
+        except RECORD_ERRORS:
+            raise EventTooLargeError(len(record.value or b"")) from None
+        except RETRIABLE_ERRORS as error:
+            self._on_failure(error)
+            raise LostError from error
+
+    def _delivered_beside(self, key: RequestKey, delivery: asyncio.Future[RecordMetadata]) -> None:
+        if not delivery.cancelled() and (error := delivery.exception()) is not None:
+            if isinstance(error, RECORD_ERRORS):
+                self._on_refused(key)
+            self._on_failure(error)
 
     async def _send(
         self, event: TokenEvent, key: bytes | None, trace_headers: Sequence[tuple[str, bytes]]

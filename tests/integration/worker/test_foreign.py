@@ -32,6 +32,11 @@ constants = { max_tokens = 3 }
 topic = "llm-responses-RUN"
 intake = "llm-requests-RUN"
 fields = { request_id = "request_id", response = "answer" }
+[[egress]]
+topic = "llm-tokens-RUN"
+per = "token"
+intake = "llm-requests-RUN"
+fields = { id = "request_id", index = "index", token = "text", end = "finish_reason" }
 
 [[intake]]                                    # {"userId": "123", "text": "..."}
 topic = "user-queries-RUN"
@@ -141,6 +146,18 @@ async def test_llm_requests_are_answered_on_llm_responses(run: Run) -> None:
     records = [record for _, record in await run.consume("llm-responses", 2)]
     assert {record["request_id"] for record in records} == {"abc123", "abc124"}
     assert all(record.keys() == {"request_id", "response"} and record["response"] for record in records)
+
+
+async def test_a_reader_that_wants_a_record_a_token_gets_them_and_the_end(run: Run, client: Client) -> None:
+    await run.produce("llm-requests", {"request_id": "live", "prompt": "Explain it."})
+    answer = await client.answer("blog", "live")
+    records: list[dict[str, Any]] = []
+    while not any(one["end"] for one in records):
+        found = await run.consume("llm-tokens", len(records) + 1)
+        records = [record for key, record in found if key == "blog" and record["id"] == "live"]
+    assert [one["index"] for one in records] == [0, 1, 2, 3]
+    assert "".join(one["token"] or "" for one in records) == answer.text
+    assert [one["end"] for one in records] == [None, None, None, "length"]
 
 
 async def test_records_under_a_constant_user_are_conversations_of_their_own(run: Run, client: Client) -> None:

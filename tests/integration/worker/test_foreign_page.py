@@ -15,10 +15,10 @@ PAGE = (Path(__file__).parents[3] / "docs" / "foreign-records.md").read_text()
 
 
 async def test_the_page_does_what_it_says(start_worker: StartWorker, tmp_path: Path) -> None:
-    (policy,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    policy, by_token = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (printed,) = re.findall(r"It prints `(.*?)`\.", PAGE)
-    (tmp_path / "policy.toml").write_text(policy)
+    (tmp_path / "policy.toml").write_text(policy + by_token)
     worker = await asyncio.to_thread(start_worker, policy=tmp_path / "policy.toml")
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -20,6 +20,10 @@ user_id = "blog"
 topic = "cs-responses"
 fields = { userId = "user_id", prompt = "prompt", completion = "answer" }
 [[egress]]
+topic = "llm-tokens"
+per = "token"
+fields = { id = "request_id", index = "index", token = "text", epoch = "epoch", end = "finish_reason" }
+[[egress]]
 topic = "llm-responses"
 intake = "llm-requests"
 fields = { request_id = "request_id", response = "answer" }
@@ -35,7 +39,7 @@ def policy(tmp_path: Path, text: str) -> Path:
 def test_the_tables_are_read(tmp_path: Path) -> None:
     read = read_policy(policy(tmp_path, CONTRACT))
     assert [rules.topic for rules in read.intake] == ["user-queries", "llm-requests"]
-    assert [rules.intake for rules in read.egress] == [None, "llm-requests"]
+    assert [rules.intake for rules in read.egress] == [None, None, "llm-requests"]
     assert mistakes_in(policy(tmp_path, CONTRACT)) == []
 
 
@@ -56,6 +60,15 @@ def test_the_tables_are_read(tmp_path: Path) -> None:
         ('[[egress]]\ntopic = "t"\nfields = { a = "private" }', "'private' is not known"),
         ('[[egress]]\ntopic = "t"\nfields = { a = "usage.tokens" }', "there are cached_tokens, completion_tokens"),
         ('[[egress]]\ntopic = "t"\nfields = { a = "answer.x" }', "there are none"),
+        ('[[egress]]\ntopic = "t"\nfields = { a = "index" }', "'index' is not known"),
+        ('[[egress]]\ntopic = "t"\nper = "token"\nfields = { a = "answer" }', "'answer' is not known"),
+        ('[[egress]]\ntopic = "t"\nper = "token"\nfields = { a = "notice" }', "'notice' is not known"),
+        ('[[egress]]\ntopic = "t"\nper = "token"\nfields = { a = "error.why" }', "there are code, message"),
+        ('[[egress]]\ntopic = "t"\nper = "turn"\nfields = { a = "answer" }', "egress[0].per"),
+        (
+            '[guard]\npii = "redact"\n[[egress]]\ntopic = "t"\nper = "token"\nfields = { a = "text" }',
+            "egress[0].per: 'token' would keep on 't' what guard.pii = 'redact' keeps nowhere",
+        ),
         ('[[egress]]\ntopic = "t"\nintake = "llm"\nfields = { a = "answer" }', "there is no intake of 'llm'"),
         (CONTRACT + '[[intake]]\ntopic = "llm-requests"\nfields = { prompt = "x" }', "two tables read 'llm-requests'"),
         (CONTRACT + '[[egress]]\ntopic = "llm-requests"\nfields = { a = "answer" }', "would answer the answers"),

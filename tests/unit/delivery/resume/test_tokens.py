@@ -10,6 +10,7 @@ from aiokafka.structs import RecordMetadata
 
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import LostError
+from app.delivery.record import Outgoing
 from app.delivery.resume.token_pace import TokenPace
 from app.delivery.resume.tokens import EventTooLargeError, TokenLog
 from app.wire.codec import decode
@@ -211,3 +212,52 @@ async def test_event_that_only_the_broker_refuses_names_its_request() -> None:
     await asyncio.sleep(0)
     assert refused == [("u", "r")]
     assert len(failures) == 1
+
+
+BESIDE = Outgoing("theirs", b"u", b"{}", by_key=True)
+
+
+class Beside(Producer):
+    """Of records for topics of others."""
+
+    async def send(self, topic: str, value: bytes, **options: Any) -> asyncio.Future[Any]:
+        self.places.append((topic, options["partition"], options["key"]))
+        delivery: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.sent.append((EVENT, delivery))
+        return delivery
+
+
+async def test_what_goes_beside_events_waits_for_the_fence_and_says_its_epoch() -> None:
+    producer, epochs = Beside(), list[int]()
+    log = log_on(producer)
+
+    def records_of(epoch: int) -> list[Outgoing]:
+        epochs.append(epoch)
+        return [BESIDE]
+
+    sending = asyncio.ensure_future(log.send_beside(records_of, ("u", "r")))
+    await asyncio.sleep(0)
+    assert not producer.sent
+    log.open(17)
+    (delivery,) = await sending
+    assert (epochs, producer.places) == ([17], [("theirs", None, b"u")])
+    producer.deliver(offset=1000)
+    await delivery
+    assert log.position == 18, "their offsets are of another topic"
+
+
+async def test_a_lost_record_beside_ends_the_ownership_and_one_that_is_refused_names_its_request() -> None:
+    failures: list[BaseException] = []
+    refused: list[Any] = []
+    producer = Beside()
+    log = log_on(producer, failures)
+    log._on_refused = refused.append
+    log.open(1)
+    for error in (KafkaError("away"), MessageSizeTooLargeError()):
+        (delivery,) = await log.send_beside(lambda _: [BESIDE], ("u", "r"))
+        delivery.set_exception(error)
+        with pytest.raises(LostError if isinstance(error, KafkaError) else KafkaError):
+            await log.delivered([delivery])
+        await asyncio.sleep(0)
+    assert len(failures) == 2
+    assert refused == [("u", "r")]
