@@ -17,6 +17,7 @@ from typing import Any
 
 from models.generation import ConstraintError
 from models.structured.grammar import TOO_LARGE, WHITESPACE, prepared
+from models.structured.patterns import choices_of
 from models.structured.translated import translated
 from models.tools.format import ArgumentStyle, ToolFormat
 from models.tools.rule import CallableTool
@@ -238,7 +239,7 @@ def _limits(schema: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
         texts = [plain_text_of(one) for one in choices]
         yield f"({' | '.join(_regex(re.escape(one)) for one in texts)})", "" in texts
     if isinstance(pattern := schema.get("pattern"), str):
-        yield _regex(_anywhere(pattern)), False
+        yield f"({' | '.join(_regex(_anywhere(one)) for one in choices_of(pattern))})", False
     least, most = schema.get("minLength", 0), schema.get("maxLength", "")
     if least or most != "":
         yield rf"/(.|\n){{{least},{most}}}/", not least

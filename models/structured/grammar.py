@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 from models.generation import ConstraintError, ConstraintKind, OutputConstraint
+from models.structured.patterns import whole
 from models.structured.schema import TooManyNamesError, closed
 from models.structured.translated import TooManyPlacesError, translated
 
@@ -59,7 +60,7 @@ def grammar_of(constraint: OutputConstraint) -> str:
     if constraint.kind is ConstraintKind.GRAMMAR:
         return LLMatcher.grammar_from_lark(_lark_of(constraint.rule))
     if constraint.kind is ConstraintKind.REGEX:
-        return LLMatcher.grammar_from_regex(constraint.rule)
+        return LLMatcher.grammar_from_regex(whole(constraint.rule))
     try:
         rule = json.loads(constraint.rule)
     except (ValueError, RecursionError) as error:

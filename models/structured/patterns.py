@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 
 from models.structured.complement import plain, unlike
 
@@ -29,6 +30,18 @@ def patterns(pattern: str) -> tuple[str, ...]:
     """All of them hold where the pattern does, and only there."""
     found = _without_looking(pattern)
     return tuple(map(_in_rust, (pattern,) if found is None else found))
+
+
+def whole(pattern: str) -> str:
+    """The pattern of whole texts in Rust's dialect, which may look ahead nowhere if that can be said otherwise."""
+    said = plain(f"^(?:{pattern})$") if looks_around(pattern) else None
+    return _in_rust(pattern) if said is None else said
+
+
+def choices_of(pattern: str) -> list[str]:
+    """The patterns between the bars that stand in no bracket."""
+    bars = [at for at, part, depth in _nested(pattern) if part == "|" and not depth]
+    return [pattern[first + 1 : last] for first, last in pairwise([-1, *bars, len(pattern)])]
 
 
 def looks_around(pattern: str) -> bool:
@@ -92,25 +105,22 @@ def _end_of_set(pattern: str, at: int) -> int | None:
     return at + 1 if at < len(pattern) else None
 
 
-def _closing(pattern: str, rest: str = "") -> int | None:
-    """The place of the bracket that closes the first one; None unless `rest`, if given, is all that follows."""
+def _nested(pattern: str) -> Iterator[tuple[int, str, int]]:
+    """The parts, with their places and how many brackets are open behind them."""
     depth = 0
     for at, part in _parts(pattern):
-        depth += part.startswith("(")
-        depth -= part == ")"
-        if not depth:
-            return at if not rest or pattern[at + 1 :] == rest else None
-    return None
+        depth += part.startswith("(") - (part == ")")
+        yield at, part, depth
+
+
+def _closing(pattern: str, rest: str = "") -> int | None:
+    """The place of the bracket that closes the first one; None unless `rest`, if given, is all that follows."""
+    at = next((at for at, _, depth in _nested(pattern) if not depth), None)
+    return at if at is not None and (not rest or pattern[at + 1 :] == rest) else None
 
 
 def _has_choice(pattern: str) -> bool:
-    depth = 0
-    for _, part in _parts(pattern):
-        depth += part.startswith("(")
-        depth -= part == ")"
-        if part == "|" and not depth:
-            return True
-    return False
+    return len(choices_of(pattern)) > 1
 
 
 def _in_rust(pattern: str) -> str:

@@ -51,9 +51,9 @@ async def _read(request: Request) -> bytearray:
     if kind != "application/json":
         raise ApiError(ErrorCode.INVALID_REQUEST, "send `content-type: application/json`", status=415)
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in {"identity", "gzip"}:
+    if encoding not in {"identity", "gzip", "x-gzip"}:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the content-encoding {encoding} is not supported", status=415)
-    unpack = _Gzip() if encoding == "gzip" else None
+    unpack = None if encoding == "identity" else _Gzip()
     with gateway_of(request).bodies.body() as body:
         raw = bytearray()
         try:

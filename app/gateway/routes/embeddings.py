@@ -25,7 +25,9 @@ _MOST_TEXTS = 2048
 
 
 class EmbeddingsBody(msgspec.Struct, frozen=True, kw_only=True):
-    input: str | tuple[str, ...]
+    """`input` may be token ids in OpenAI's API. Here they are refused: they are of a tokenizer of OpenAI's."""
+
+    input: str | tuple[str | int | tuple[int, ...], ...]
     model: str | None = None
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None
@@ -44,7 +46,12 @@ async def embed(request: Request) -> Response:
     caller = await gateway.access.caller(request)
     body, ignored = await read_parameters(request, EmbeddingsBody)
     identity = caller.identity_of(body.user_id, body.user)
-    texts = [body.input] if isinstance(body.input, str) else list(body.input)
+    given = [body.input] if isinstance(body.input, str) else list(body.input)
+    texts = [one for one in given if isinstance(one, str)]
+    if len(texts) < len(given):
+        raise invalid(
+            "input", "has token ids; send texts (LangChain: OpenAIEmbeddings(check_embedding_ctx_length=False))"
+        )
     if not 1 <= len(texts) <= _MOST_TEXTS or not all(texts):
         raise invalid("input", f"must be 1-{_MOST_TEXTS} texts that are not empty")
     gateway.limits.admit_lookup(identity)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import openai
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 
@@ -115,3 +116,6 @@ async def test_texts_are_embedded(client: AsyncOpenAI) -> None:
     assert done.usage.prompt_tokens > 6
     plain = await client.embeddings.create(model="minilm", input="a parcel is late", encoding_format="float")
     assert plain.data[0].embedding == pytest.approx(first, abs=1e-6)
+    for ids in ([1, 2], [[1, 2], [3]]):
+        with pytest.raises(openai.BadRequestError, match="token ids; send texts"):
+            await client.embeddings.create(model="minilm", input=ids)

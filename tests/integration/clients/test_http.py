@@ -37,8 +37,9 @@ async def test_a_callers_request_id_comes_back_and_errors_have_one(http: httpx.A
     assert (await http.get("/v1/nothing")).headers["x-request-id"]
 
 
-async def test_a_gzip_body_is_read_and_a_bomb_is_not(http: httpx.AsyncClient) -> None:
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip"])
+async def test_a_gzip_body_is_read_and_a_bomb_is_not(http: httpx.AsyncClient, encoding: str) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
     body = gzip.compress(json.dumps({"messages": HELLO, "max_tokens": 1}).encode())
     assert (await http.post("/v1/chat/completions", content=body, headers=headers)).status_code == 200
     bomb = gzip.compress(b" " * (1 << 26))

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from models.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError
 from models.structured.complement import plain, unlike
 from models.structured.patterns import looks_around, patterns
 from tests.unit.models.structured.test_schema import is_allowed
 from tests.unit.models.structured.walks import constraints
+from tests.unit.models.tools.test_constraint import accepts
 
 DECIMAL = r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"
 LOOKING = {
@@ -125,3 +127,20 @@ def test_patterns_of_names_are_single_ones(kept: ConstraintCompiler) -> None:
     }
     assert is_allowed(kept, kept_to, {"ab": 1})
     assert not is_allowed(kept, kept_to, {"xb": 1})
+
+
+WHOLE = {
+    r"(?!x)[a-z]+": ["a", "xa", ""],
+    r"(?=.*\d)[a-z0-9]{4,6}": ["abc1", "abcd"],
+    r"{{x}}": ["{{x}}"],
+    r"[[a]+": ["[a", "]"],
+    r"a|bc": ["a", "bc", "ac"],
+}
+
+
+@pytest.mark.filterwarnings("ignore:Possible")
+@pytest.mark.parametrize("pattern", WHOLE)
+def test_a_regular_expression_of_a_response_format_is_read_alike(kept: ConstraintCompiler, pattern: str) -> None:
+    for text in [*texts(pattern, 40), *WHOLE[pattern]]:
+        allowed = accepts(kept, OutputConstraint(ConstraintKind.REGEX, pattern), text)
+        assert allowed == (re.fullmatch(pattern, text) is not None), text

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -153,6 +154,27 @@ def test_the_strict_tool_that_cannot_be_followed_is_named(
             matcher_of(kept, tool_constraint(form, [ORDER, bad, HELP]))
         assert "\n" not in str(caught.value)
         assert "arguments_" not in str(caught.value)  # a rule of the grammar, which nobody has sent
+
+
+@pytest.mark.filterwarnings("ignore:Possible")
+@every_format
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [
+        (r"^(?!\.\.?(?:\/|$))[a-z.]{1,20}$", ["ab", "..", "."]),
+        (r"^a|b$", ["ax", "xb", "x"]),
+        (r"^(a|b)$|^c$", ["a", "c", "d"]),
+        (r"^{{[[ab]+}}$", ["{{[a}}", "ab"]),
+    ],
+)
+def test_a_text_matches_its_pattern_however_the_form_writes_it(
+    kept: ConstraintCompiler, form: ToolFormat, pattern: str, texts: list[str]
+) -> None:
+    schema = {"type": "object", "properties": {"v": {"type": "string", "pattern": pattern}}, "required": ["v"]}
+    constraint = tool_constraint(form, [Tool("t", "", schema, is_strict=True)])
+    for text in texts:
+        call = written(form, ("t", json.dumps({"v": text})))
+        assert accepts(kept, constraint, call) == (re.search(pattern, text) is not None), text
 
 
 @every_format
