@@ -23,11 +23,14 @@ _STOP_S = 5.0
 class ChatSession:
     """Writes to `requests` and `controls`, and reads the user's partition of `tokens`."""
 
-    def __init__(self, settings: Settings, user_id: str, conversation_id: str, max_tokens: int | None) -> None:
+    def __init__(
+        self, settings: Settings, user_id: str, conversation_id: str, max_tokens: int | None, model: str | None = None
+    ) -> None:
         self.settings = settings
         self.user_id = user_id
         self.conversation_id = conversation_id
         self._max_tokens = max_tokens
+        self._model = model
         self._producer: AIOKafkaProducer | None = None
         self._reader: TokenReader | None = None
 
@@ -63,6 +66,7 @@ class ChatSession:
             conversation_id=self.conversation_id,
             prompt=prompt,
             max_tokens=self._max_tokens,
+            model=self._model,
         )
         following = self._reader.follow(self.user_id, request.request_id)
         try:

@@ -23,6 +23,7 @@ from app.commands.moment import Moment
 from app.commands.scan import records_since
 from app.commands.terminal import WrongUseError, note, print_table, run, settings_of_terminal
 from app.delivery.commits.audit_chain import hash_of, text_digest
+from app.kafka.clients import KafkaAwayError, KafkaUnusableError, partitions_of
 from app.printable import printable, printable_json
 from app.settings import Settings
 from app.wire.audit import AuditRecord
@@ -201,7 +202,17 @@ async def _heads(settings: Settings) -> defaultdict[int, list[_HeadRow]]:
 
 
 async def _audit_rows(settings: Settings) -> AsyncIterator[ConsumerRecord]:
-    async for row in records_since(settings, f"{settings.app_id}-{Table.AUDIT.value}-changelog", 0):
+    topic = f"{settings.app_id}-{Table.AUDIT.value}-changelog"
+    await partitions_of(settings.cluster, [settings.topic("audit")])
+    try:
+        await partitions_of(settings.cluster, [settings.topic(topic)])
+    except KafkaAwayError:
+        raise
+    except KafkaUnusableError:
+        raise KafkaUnusableError(
+            f"there is no {settings.topic(topic)!r}: no worker has run yet, so nothing is audited; or it was deleted"
+        ) from None
+    async for row in records_since(settings, topic, 0):
         if row.value is not None:
             yield row
 

@@ -28,10 +28,13 @@ PATIENCE_S = 15.0
 @click.command()
 @click.option("--user", required=True, help="User id; the key of the records.")
 @click.option("--conversation", default=DEFAULT_CONVERSATION, show_default=True, help="Conversation id.")
+@click.option("--model", help="Which of the served models answers.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print the events of `tokens`, one JSON object per line.")
 @click.argument("prompt", required=False)
-def chat(user: str, conversation: str, max_tokens: int | None, as_json: bool, prompt: str | None) -> None:
+def chat(
+    user: str, conversation: str, model: str | None, max_tokens: int | None, as_json: bool, prompt: str | None
+) -> None:
     """Send PROMPT and print the answer as it is generated.
 
     Without PROMPT, start an interactive session; type /help for its commands. Input from a pipe or a file is sent line
@@ -46,7 +49,7 @@ def chat(user: str, conversation: str, max_tokens: int | None, as_json: bool, pr
         raise WrongUseError("--conversation must have at most 256 characters")
     if prompt is not None and not prompt:
         raise WrongUseError("PROMPT is empty")
-    session = ChatSession(settings_of_terminal(), user, conversation, max_tokens)
+    session = ChatSession(settings_of_terminal(), user, conversation, max_tokens, model)
     with plain_failures(), BackgroundLoop() as loop:
         try:
             loop.wait(session.start())

@@ -20,7 +20,8 @@ from app.settings import Settings
 def send(file: TextIO, topic: str) -> None:
     """Send each line of FILE, a JSON record, with its user as the key; `-` is standard input.
 
-    A line that violates the contract is reported and not sent. A request without `request_id` gets one.
+    A line that violates the contract is reported and not sent. A request without `request_id` gets one, which is
+    printed with the number of its line, as JSON.
     """
     failed = run(_send(settings_of_terminal(), file, topic))
     sys.exit(1 if failed else 0)

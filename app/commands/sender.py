@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaError
 
 from app.commands.terminal import note
 from app.kafka.clients import partitions_of, producer, start
+from app.printable import printable_json
 from app.settings import Settings
 from app.wire.codec import decode, encode
 from app.wire.control import Control
@@ -60,7 +61,7 @@ class Sender:
         """Send one line; returns once there is room for the next."""
         assert self._producer is not None, "the sender was not started"
         try:
-            key, value, headers = self._record(line)
+            key, value, headers = self._record(number, line)
         except WireError as error:
             self._refuse(number, error.message)
             return
@@ -74,7 +75,7 @@ class Sender:
         self._on_their_way.add(delivery)
         delivery.add_done_callback(lambda done: self._delivered(number, done))
 
-    def _record(self, line: str) -> tuple[bytes, bytes, Any]:
+    def _record(self, number: int, line: str) -> tuple[bytes, bytes, Any]:
         """Key, value and headers; unknown fields are passed on in JSON."""
         raw = line.encode("utf-8", errors="surrogateescape")
         record: Any
@@ -83,10 +84,12 @@ class Sender:
             key = record.user_id.encode()
             validate_control(record, key)
         else:
-            raw = _with_request_id(raw)
+            made, raw = _with_request_id(raw)
             record = decode(Request, raw)
             key = record.user_id.encode()
             validate_request(record, key, max_prompt_bytes=self._settings.max_prompt_bytes)
+            if made is not None:
+                click.echo(printable_json(msgspec.json.encode({"line": number, "request_id": made})))
         value, headers = encode(record, self._settings.wire_format)
         return key, raw.strip() if self._settings.wire_format == "json" else value, headers
 
@@ -117,11 +120,13 @@ class Sender:
             self._reported_at = 0.0
 
 
-def _with_request_id(raw: bytes) -> bytes:
+def _with_request_id(raw: bytes) -> tuple[str | None, bytes]:
+    """The id that was made, and the line with it."""
     try:
         record = msgspec.json.decode(raw)
     except (ValueError, RecursionError):
-        return raw  # the request decoder reports the error
+        return None, raw  # the request decoder reports the error
     if not isinstance(record, dict) or "request_id" in record:
-        return raw
-    return msgspec.json.encode({"request_id": new_request_id(), **record})
+        return None, raw
+    made = new_request_id()
+    return made, msgspec.json.encode({"request_id": made, **record})

@@ -47,7 +47,7 @@ class DemoWorker(DemoPart):
     def spawn(self, settings: Mapping[str, str]) -> None:
         web = ["--web-bind", LOOPBACK, "--web-host", LOOPBACK, "--web-port", str(free_port())]
         own = {"PARLEY_DATA_DIR": str(self.folder / "data")}
-        self._spawn({**own, **settings}, _program("faust"), "-A", "app", "worker", "-l", "warn", *web)
+        self._spawn({**own, **settings}, _program("faust"), "-A", "app", "worker", "-l", "info", *web)
 
 
 class DemoGateway(DemoPart):

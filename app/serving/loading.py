@@ -58,12 +58,19 @@ def check_folders(settings: Settings, policy: Policy = NO_POLICY) -> None:
     except ValueError as error:
         raise LoadError(f"PARLEY_ADAPTERS: {error}") from None
     draft = settings.draft_model if settings.speculation == "auto" and settings.engine != "paced" else ""
-    loaded = [wanted.settings.model for wanted in _all_wanted(settings, policy) if wanted.engine != "paced"]
+    loaded = [wanted for wanted in _all_wanted(settings, policy) if wanted.engine != "paced"]
+    for wanted in loaded:
+        where = f"policy {settings.policy}: models.{min(wanted.names)}.path: " if wanted.is_from_policy else ""
+        _check_folder(wanted.settings.model, where)
+    _check_folder(draft, "PARLEY_DRAFT_MODEL: ")
+
+
+def _check_folder(name: str, where: str) -> None:
     try:
-        for name in filter(None, (*loaded, draft)):
+        if name:
             check_folder(name)
     except CheckpointError as error:
-        raise LoadError(str(error)) from None
+        raise LoadError(f"{where}{error}") from None
 
 
 def load_models(settings: Settings, on_fatal: Callable[[str], None], policy: Policy = NO_POLICY) -> ModelRegistry:

@@ -19,12 +19,13 @@ from tests.integration.scripted_worker import scripted_worker
 async def test_prompt_is_sent_and_its_answer_printed(settings: Settings, terminal: Terminal, wire_format: str) -> None:
     terminal = terminal.having(wire_format=wire_format)
     async with scripted_worker(settings) as worker:
-        chat = await terminal.run("chat", "--user", "änn", "--conversation", "c", "--max-tokens", "5", "two words")
+        named = ("--user", "änn", "--conversation", "c", "--max-tokens", "5", "--model", "m")
+        chat = await terminal.run("chat", *named, "two words")
     assert (chat.code, chat.out) == (0, "two words \n")
     assert chat.err == "[a scripted worker answers]\n"
     (request,) = worker.requests
     assert (request.user_id, request.conversation_id, request.prompt) == ("änn", "c", "two words")
-    assert request.max_tokens == 5
+    assert (request.max_tokens, request.model) == (5, "m")
 
 
 async def test_lines_of_the_input_are_asked_one_after_the_other(settings: Settings, terminal: Terminal) -> None:

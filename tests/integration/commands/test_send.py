@@ -37,7 +37,9 @@ async def test_lines_arrive_under_their_users_key(
         assert (sent.code, sent.err) == (0, f"sent 2000 to {settings.topic('requests')!r}\n")
         requests = await received(worker, 2000)
     assert [(r.user_id, r.prompt, r.seed) for r in requests] == [(x["user_id"], x["prompt"], x["seed"]) for x in lines]
-    assert len({request.request_id for request in requests}) == 2000
+    made = [json.loads(line) for line in sent.out.splitlines()]
+    assert made == [{"line": n, "request_id": one.request_id} for n, one in enumerate(requests, 1)]
+    assert len({one["request_id"] for one in made}) == 2000
 
 
 async def test_line_that_breaks_the_contract_is_told_and_the_others_go_on(

@@ -134,3 +134,11 @@ async def test_every_topic_can_be_read_also_those_that_the_policy_names(
     assert wrong.code == 2
     assert wrong.err.startswith("Error: there is no topic 'thiers'; there are tokens, requests, turns, dead-letters")
     assert wrong.err.endswith("tool-results, theirs\n")
+
+
+async def test_where_no_worker_has_run_there_is_nothing_to_verify(settings: Settings, terminal: Terminal) -> None:
+    """`parley topics create` would not help: the changelog is the workers'."""
+    verified = await terminal.run("audit", "verify")
+    topic = settings.topic(f"{settings.app_id}-audit-changelog")
+    why = "no worker has run yet, so nothing is audited; or it was deleted"
+    assert (verified.code, verified.err) == (1, f"Error: there is no {topic!r}: {why}\n")

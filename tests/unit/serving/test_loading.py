@@ -139,3 +139,11 @@ def test_stated_shares_divide_the_memory_and_the_rest_is_for_the_others() -> Non
     pages = {name: models.find(name).engine.pool.pages for name in ("default", "a", "b")}
     assert pages["a"] > pages["default"] > pages["b"]
     assert pages["a"] / pages["b"] == pytest.approx(2.5, rel=0.01)
+
+
+def test_a_folder_that_is_not_there_is_named_as_the_policy_names_it(tmp_path: Path) -> None:
+    policy = Policy(models={"small": ModelSpec(path="/nope")})
+    settings = Settings(_env_file=None, policy=tmp_path / "policy.toml")
+    with pytest.raises(LoadError) as told:
+        check_folders(settings, policy)
+    assert str(told.value) == f"policy {tmp_path}/policy.toml: models.small.path: model /nope: there is no such folder"
