@@ -36,7 +36,7 @@ class Dialogue:
 def memory_of(accepted: Accepted, conversation: Conversation | None, rules: MemoryRules) -> tuple[Turn, ...]:
     """The turns that the request sees; one that brings its whole context sees none."""
     request = accepted.request
-    if request.is_raw or (request.messages is not None and request.previous_request_id is None):
+    if not request.sees_conversation:
         return ()
     return rules.visible(conversation, accepted.at, request.previous_request_id)
 

@@ -58,8 +58,7 @@ async def prompt_of(dialogue: Dialogue, model: ServedModel, settings: Settings, 
     reserve = min(request.max_tokens or settings.max_tokens, model.engine.context_length // 4)
 
     check_dialogue(request, memory)
-    whole = request.messages is not None and request.previous_request_id is None
-    past = [] if whole else past_turns_of(request, memory)
+    past = past_turns_of(request, memory) if request.sees_conversation else []
     recalled = [PastTurn(turn.prompt, turn.answer) for turn in dialogue.recalled]
 
     def build() -> BuiltPrompt:

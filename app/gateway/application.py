@@ -31,6 +31,7 @@ from app.gateway.routes import (
     asking,
     asking_by_url,
     completions,
+    conversations,
     embeddings,
     health,
     history,
@@ -78,7 +79,9 @@ def create_application(gateway: Gateway) -> FastAPI:
     application.add_exception_handler(ApiError, _refused)
     application.add_exception_handler(HTTPException, _no_route)
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
-    for one in (asking, asking_by_url, socket, completions, responses, embeddings, models, history, admin, health):
+    # A path of OpenAI's conversations comes before history's, which takes any name.
+    openai = (completions, responses, embeddings, models, conversations)
+    for one in (asking, asking_by_url, socket, *openai, history, admin, health):
         application.include_router(one.router)
     if gateway.access.development:
         application.include_router(health.metrics_router)

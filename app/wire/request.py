@@ -90,12 +90,13 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     The prompt is one of:
 
     prompt: Continues the stored conversation; with `raw`, it is what the model reads, without template or memory.
-    messages: The whole context, unless `previous_request_id` is set. With `continue_final_message` the answer continues
-        the last one, the assistant's.
+    messages: The whole context, unless `previous_request_id` or `continue_conversation` is set. With
+        `continue_final_message` the answer continues the last one, the assistant's.
     tool_results: Continue the stored conversation with the results of its last turn's calls.
     prompt_token_ids: Like a raw prompt, as token ids.
 
-    `previous_request_id`: the request sees the stored conversation up to the turn of that request. With `keep_context`
+    `previous_request_id`: the request sees the stored conversation up to the turn of that request; with
+    `continue_conversation` its `messages` follow all of the stored conversation. With `keep_context`
     the conversation remembers all of `messages`, not only those from the last one of the user on. With `store` false
     nothing is remembered or indexed. `tool_timeout_ms`: how long an answer with `tool_mode` `kafka` waits for the
     results of its calls. With `cache` false the answer is neither taken from the response cache nor kept in it.
@@ -133,6 +134,7 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     recall: int | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: TemplateValues | None = None
+    continue_conversation: bool = False
 
 
 class Request(RequestFields, frozen=True, kw_only=True, omit_defaults=True):
@@ -147,6 +149,13 @@ class Request(RequestFields, frozen=True, kw_only=True, omit_defaults=True):
     def is_raw(self) -> bool:
         """Whether the prompt is no conversation, so that the request has no memory."""
         return self.raw or self.prompt_token_ids is not None
+
+    @property
+    def sees_conversation(self) -> bool:
+        """Whether the stored conversation precedes what the request brings."""
+        if self.is_raw:
+            return False
+        return self.messages is None or self.continue_conversation or self.previous_request_id is not None
 
     @property
     def wants_json(self) -> bool:

@@ -34,7 +34,16 @@ SHOP = (
 def paced_question(number: int, user: str) -> dict[str, object]:
     tools = {"tools": TOOLS} if number % 4 == 3 else {}
     reasoning = {"reasoning_effort": "high"} if number % 4 in {2, 3} else {}
-    return {"prompt": f"question {number} of {user}", "max_tokens": 20, **tools, **reasoning}
+    return {**_said(number, user), "max_tokens": 20, **tools, **reasoning}
+
+
+def _said(number: int, user: str) -> dict[str, object]:
+    """Every fifth one continues its conversation by messages, and the others by a prompt."""
+    text = f"question {number} of {user}"
+    if number % 5:
+        return {"prompt": text}
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
+    return {"messages": messages, "continue_conversation": True}
 
 
 def long_question(number: int, user: str) -> dict[str, object]:

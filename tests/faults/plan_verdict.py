@@ -74,7 +74,7 @@ def wrong_memories(plans: Mapping[Key, Plan], turns: Mapping[Key, Turn]) -> Iter
 
 
 def _question(request: dict | None) -> tuple[object, ...] | None:
-    return request and (request["prompt"], request.get("max_tokens"), request.get("tools"))
+    return request and tuple(request.get(name) for name in ("prompt", "messages", "max_tokens", "tools"))
 
 
 def are_words(tokens: Sequence[int], prompt: Sequence[int], authors: Sequence[Author]) -> bool:

@@ -119,8 +119,12 @@ def _prompt_ids(
         PastTurn(mask.hide(one.prompt), mask.hide(one.answer), hidden_steps(one.steps, mask), one.before)
         for one in before
     ]
+    steps = hidden_steps(steps, mask)
+    if request.get("messages"):
+        messages = [ChatMessage(one["role"], mask.hide(one["content"])) for one in request["messages"]]
+        return BytePrompts().build(settings.system_prompt, hidden, messages=[*messages, *steps]).ids
     prompt = mask.hide(request.get("prompt") or "")
-    return BytePrompts().build(settings.system_prompt, hidden, prompt, steps=hidden_steps(steps, mask)).ids
+    return BytePrompts().build(settings.system_prompt, hidden, prompt, steps=steps).ids
 
 
 def _has_its_calls(

@@ -128,6 +128,24 @@ def _inflict_some(simulation: Simulation, faults: tuple[Fault, ...]) -> None:
             simulation.at_step(simulation.random.randint(1, _STEPS), partial(inflict, simulation, fault))
 
 
+def talking_storm(seed: int) -> Simulation:
+    """A storm among requests that continue their conversations by a prompt or by messages."""
+    chance = random.Random(f"talking {seed}")
+    ttl_s = chance.choice((2.0, 1800.0))
+    load = Load(
+        requests=6 + seed % 6,
+        users=1 + seed % 2,
+        repeats=0.1,
+        cancels=0.1,
+        talks=0.6,
+        pauses=0.1 if ttl_s < 10 else 0.0,
+        erases=chance.choice((0.0, 0.1)),
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, load=load, conditions=Conditions(ttl_s=ttl_s))
+    _inflict_some(simulation, FAULTS)
+    return simulation
+
+
 def wide_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
     """A storm with all there is: clocks, expiry, erasures, Milvus, bad records, retention, lost tails."""
     chance = random.Random(f"wide {seed}")

@@ -83,6 +83,8 @@ class Load:
     """Share of requests that end each process whose engine begins them."""
     foreign: float = 0.0
     """Share of requests that come by topics of others (foreign.py)."""
+    talks: float = 0.0
+    """Share of requests that continue their conversation by messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +355,7 @@ class Simulation:
             request["max_tokens"] = self.random.randint(1, 2 * load.tokens)
             request |= self._tools_of(number, load) | self._same_of(number, load)
             request |= self._recall_of(load) | self._reasoning_of(load)
+            request = self._talk_of(request, load)
             if self.random.random() < load.pauses:
                 paused += 2.5 * self._conditions.ttl_s
             at = paused + load.over_s * number / load.requests + self.random.random()
@@ -413,6 +416,12 @@ class Simulation:
 
     def _reasoning_of(self, load: Load) -> dict[str, object]:
         return {"reasoning_effort": "high"} if load.reasoning and self.random.random() < load.reasoning else {}
+
+    def _talk_of(self, request: dict[str, object], load: Load) -> dict[str, object]:
+        if not load.talks or self.random.random() >= load.talks:
+            return request
+        said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": request.pop("prompt")}]
+        return {**request, "messages": said, "continue_conversation": True}
 
     def _same_of(self, number: int, load: Load) -> dict[str, object]:
         if not load.same or self.random.random() >= load.same:

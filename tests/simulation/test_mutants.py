@@ -40,6 +40,7 @@ from app.faust.arrivals import Arrivals, Place
 from app.features.open_calls import OpenCalls
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import TokenEvent
+from app.wire.request import Request
 from app.wire.turn import Turn
 from models.generation import Delta
 from tables.records import Change, Conversation, Erased, Table, decode_row, encode, key
@@ -59,6 +60,7 @@ from tests.simulation.faults import (
     storm,
     suspended_fence,
     suspended_sweep,
+    talking_storm,
     tool_storm,
     trouble,
     wide_storm,
@@ -331,6 +333,9 @@ MUTANTS: dict[str, Mutant] = {
     "an event counts as one token": Mutant(AnswerLog, "write", _counts_events, crowded_storm),
     "an event holds its last token alone": Mutant(AnswerLog, "write", _writes_the_last_token, crowded_storm),
     "a resumed answer's calls have other ids": Mutant(AnswerLog, "call_id", _id_of_the_owner),
+    "messages do not follow their conversation": Mutant(
+        Request, "sees_conversation", property(lambda request: request.messages is None), talking_storm
+    ),
     "a turn has no calls": Mutant(kept, "_turn", _without_calls),
     "a round's calls are written without the round": Mutant(OpenCalls, "decide", _decides_nothing, tool_storm),
     "the last result counts": Mutant(tool_results, "_rounds_without", _all_of_them, tool_storm, hint=1),

@@ -30,6 +30,7 @@ from tests.simulation.faults import (
     suspend,
     suspended_fence,
     suspended_sweep,
+    talking_storm,
     tool_storm,
     wide_storm,
 )
@@ -46,6 +47,7 @@ MODERATION = 50
 FLOODED = 50
 MIXED = 100
 REASONING = 100
+TALKING = 50
 DIRECTED = 15
 AT_ONCE = 50
 STRIDE = 72  # steps apart, where a fault falls
@@ -69,6 +71,14 @@ def test_random_faults_on_random_loads_leave_no_trace(first: int) -> None:
 def test_what_is_erased_among_random_faults_stays_so(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = storm(seed, erases=0.3).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, TALKING, AT_ONCE))
+def test_conversations_that_messages_continue_leave_no_trace(first: int) -> None:
+    """Each such answer is the one that the turns before it give: see the verdict on texts."""
+    for seed in range(first, first + AT_ONCE):
+        outcome = talking_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

@@ -125,6 +125,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             previous_request_id=previous,
             messages=self.messages,
             keep_context=True,
+            continue_conversation=self.conversation is not None,
             model=self.model,
             max_tokens=limit_of(self.max_output_tokens, unset=REST_OF_CONTEXT),
             temperature=self.temperature,

@@ -13,6 +13,7 @@ from app.gateway.bodies.openapi import replies, shape
 from app.gateway.erasure.report import report
 from app.gateway.errors import ApiError, encoded, json_response
 from app.gateway.gateway import gateway_of
+from app.gateway.openai.conversation import described
 from app.gateway.streams.while_connected import while_connected
 from app.search.rows import Role
 from app.search.vector_store import Query
@@ -109,13 +110,14 @@ async def conversations(request: Request) -> Response:
 
 @router.get("/conversations/{conversation_id:path}", responses=replies(shape(conversation_id="string", turns="array")))
 async def conversation(request: Request, conversation_id: str) -> Response:
-    """The turns of one conversation, oldest first."""
+    """The turns of one conversation, oldest first; also an object of OpenAI's API."""
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
     gateway.limits.admit_lookup(identity)
     turns = await while_connected(request, gateway.archive.turns(identity.user_id))
-    reply = await encoded(_as_json(turn) for turn in turns if turn.conversation_id == conversation_id)
-    return json_response({"conversation_id": conversation_id, "turns": reply})
+    of_it = [turn for turn in turns if turn.conversation_id == conversation_id]
+    reply = {"conversation_id": conversation_id, "turns": await encoded(map(_as_json, of_it))}
+    return json_response({**described(conversation_id, of_it), **reply})
 
 
 @router.delete(

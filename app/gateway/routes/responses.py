@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +12,7 @@ from app.gateway.bodies.reading import read_parameters, schema_of
 from app.gateway.errors import invalid, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.openai.exchange import Exchange
+from app.gateway.openai.pages import LIST, Order, page_of
 from app.gateway.openai.responses_body import ResponsesBody
 from app.gateway.openai.responses_given import given_of
 from app.gateway.openai.responses_reply import ResponsesReply
@@ -23,11 +22,7 @@ from app.gateway.streams.while_connected import while_connected
 router = APIRouter(prefix="/v1", tags=["openai"])
 
 _RESPONSE = shape(id="string", object="string", created_at="integer", status="string", model="string", output="array")
-_LIST = shape(
-    object="string", data="array", first_id=["string", "null"], last_id=["string", "null"], has_more="boolean"
-)
 _DELETED = shape(id="string", object="string", deleted="boolean")
-_MOST_ITEMS = 100
 _MOST_NUMBER = 2**53
 
 
@@ -59,32 +54,17 @@ async def respond(request: Request) -> Response:
     return await exchange.answer(asked, reply, stream=body.stream, headers=[given.header])
 
 
-@router.get("/responses/{response_id:path}/input_items", responses=replies(_LIST, 404))
+@router.get("/responses/{response_id:path}/input_items", responses=replies(LIST, 404))
 async def input_items(
     request: Request,
     response_id: str,
     after: str | None = None,
     limit: int = 20,
-    order: Literal["asc", "desc"] = "desc",
+    order: Order = "desc",
 ) -> Response:
     """The items of the response's `input`, without those of earlier responses."""
-    if not 1 <= limit <= _MOST_ITEMS:
-        raise invalid("limit", f"must be 1-{_MOST_ITEMS}")
     _, stored = await _find(request, response_id)
-    items = stored.given.input_items(stored.request)
-    if order == "desc":
-        items.reverse()
-    if after is not None:
-        ids = [item["id"] for item in items]
-        if after not in ids:
-            raise invalid("after", "is not the id of an item of this response")
-        items = items[ids.index(after) + 1 :]
-    page = items[:limit]
-    reply: dict[str, Any] = {"object": "list", "data": page, "has_more": len(items) > limit}
-    return json_response({**reply, **{f"{end}_id": page[at]["id"] if page else None for end, at in _ENDS}})
-
-
-_ENDS = (("first", 0), ("last", -1))
+    return json_response(page_of(stored.given.input_items(stored.request), after, limit, order))
 
 
 @router.post("/responses/{response_id:path}/cancel", responses=replies(_RESPONSE, 404))

@@ -26,6 +26,57 @@ async def test_a_response_has_text_usage_and_a_successor(client: AsyncOpenAI) ->
     assert "Wolfgang" in third.output_text
 
 
+async def test_a_conversation_brings_its_earlier_turns(client: AsyncOpenAI) -> None:
+    talk = await client.conversations.create()
+    assert (talk.object, talk.metadata) == ("conversation", {})
+    first = await client.responses.create(model="demo", input="Hi, my name is Nina.", conversation=talk.id)
+    assert first.conversation.id == talk.id
+    second = await client.responses.create(model="demo", input="What is my name?", conversation={"id": talk.id})
+    assert "Nina" in second.output_text
+    apart = await client.responses.create(model="demo", input="What is my name?", conversation="another")
+    assert "Nina" not in apart.output_text
+    stream = await client.responses.create(
+        model="demo", input=[{"role": "user", "content": "What is my name?"}], instructions="Be brief.",
+        conversation=talk.id, stream=True,
+    )  # fmt: skip
+    *_, last = [event async for event in stream]
+    assert "Nina" in last.response.output_text
+    chained = await client.responses.create(model="demo", input="What is my name?", previous_response_id=second.id)
+    assert "Nina" in chained.output_text, "its responses can be continued by their ids, too"
+    listed = [item async for item in client.conversations.items.list(talk.id, order="asc", limit=3)]
+    said = [(item.role, item.content[0].text) for item in listed]
+    assert said[:4] == [
+        ("user", "Hi, my name is Nina."), ("assistant", first.output_text),
+        ("user", "What is my name?"), ("assistant", second.output_text),
+    ]  # fmt: skip
+    assert len(said) == 8
+    assert (await client.conversations.retrieve(talk.id)).created_at == talk.created_at
+
+
+async def test_a_conversation_takes_the_results_of_its_calls_and_of_the_background(client: AsyncOpenAI) -> None:
+    tool = {"type": "function", **STATUS}
+    talk = (await client.conversations.create()).id
+    first = await client.responses.create(
+        model="demo", input="Where is my order 48213?", tools=[tool], conversation=talk, background=True
+    )
+    # Requests of a conversation are answered in order, so the calls are there.
+    while (first := await client.responses.retrieve(first.id)).status in {"queued", "in_progress"}:
+        pass
+    (call,) = first.output
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": '{"status": "packed"}'}
+    second = await client.responses.create(model="demo", input=[output], tools=[tool], conversation=talk)
+    assert "packed" in second.output_text
+    third = await client.responses.create(model="demo", input="What was my order number?", conversation=talk)
+    assert "48213" in third.output_text
+
+
+async def test_what_a_created_conversation_cannot_have_is_refused_by_name(client: AsyncOpenAI) -> None:
+    for field, value in (("items", [{"role": "user", "content": "Hello!"}]), ("metadata", {"topic": "shop"})):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.conversations.create(**{field: value})
+        assert refused.value.param == field
+
+
 async def test_a_response_that_is_not_stored_has_no_successor(client: AsyncOpenAI) -> None:
     first = await client.responses.create(model="demo", input="Hi, my name is Nina.", store=False)
     with pytest.raises(openai.BadRequestError, match="previous_request_id"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from app.answering.dialogue import (
@@ -10,10 +13,12 @@ from app.answering.dialogue import (
     beginning_of,
     check_dialogue,
     ended_in,
+    memory_of,
     past_turns_of,
     question_of,
     steps_of,
 )
+from app.delivery.accepted import Accepted
 from app.wire.request import Message, Request, Role
 from app.wire.tools import FunctionCall, MessageToolCall, ToolResult
 from models.chat import ChatMessage, ToolCall
@@ -97,3 +102,24 @@ def test_a_turn_that_ends_in_calls_has_them_as_its_last_step() -> None:
     assert steps == (ChatMessage("assistant", "One moment.", calls=(CALL,)),)
     assert Turn("r", "q", "", 1, steps=steps).open_calls == {"c1"}
     assert Turn("r", "q", "a", 1, steps=steps).open_calls == frozenset()
+
+
+HI = (Message(Role.USER, "Hi"),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "seen"),
+    [
+        ({"prompt": "Hi"}, 2),
+        ({"messages": HI}, 0),
+        ({"messages": HI, "continue_conversation": True}, 2),
+        ({"messages": HI, "previous_request_id": "r0"}, 1),
+        ({"messages": HI, "previous_request_id": "r0", "continue_conversation": True}, 1),
+        ({"prompt": "Hi", "raw": True, "continue_conversation": True}, 0),
+        ({"prompt_token_ids": (1,), "continue_conversation": True}, 0),
+    ],
+)
+def test_a_request_sees_its_conversation_unless_it_brings_all_of_it(fields: dict[str, object], seen: int) -> None:
+    accepted = SimpleNamespace(request=request(**fields), at=2)
+    conversation = Conversation(1, (turn("r0"), turn("r1")))
+    assert len(memory_of(cast(Accepted, accepted), conversation, RULES)) == seen

@@ -82,6 +82,7 @@ sampling = st.fixed_dictionaries(
         "cache": st.booleans(),
         "stop_when": st.builds(StopWhen, mean_logprob_below=st.floats(-100, 0), over=st.integers(1, 100)),
         "previous_request_id": request_id,
+        "continue_conversation": st.booleans(),
     },
 )
 calls = st.lists(st.builds(MessageToolCall, name, st.builds(FunctionCall, name, text)), min_size=1, max_size=2)

@@ -1,0 +1,41 @@
+"""`/v1/conversations` as OpenAI's clients call it; what the gateway's own pages read is in history.py."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.gateway.bodies.openapi import replies, shape
+from app.gateway.bodies.parameters import ignored_header
+from app.gateway.bodies.reading import read_parameters, schema_of
+from app.gateway.errors import json_response
+from app.gateway.gateway import gateway_of
+from app.gateway.openai.conversation import ConversationBody, items_of
+from app.gateway.openai.pages import LIST, Order, page_of
+from app.gateway.streams.while_connected import while_connected
+
+router = APIRouter(prefix="/v1/conversations", tags=["openai"])
+
+_CONVERSATION = shape(id="string", object="string", created_at="integer", metadata="object")
+
+
+@router.post("", openapi_extra=schema_of(ConversationBody), responses=replies(_CONVERSATION, 413, 415))
+async def create(request: Request) -> Response:
+    """A name for a conversation; it begins with the first response that has it."""
+    await gateway_of(request).access.caller(request)
+    body, ignored = await read_parameters(request, ConversationBody)
+    return json_response(body.created(), headers=ignored_header(ignored))
+
+
+@router.get("/{conversation_id:path}/items", responses=replies(LIST))
+async def items(
+    request: Request, conversation_id: str, after: str | None = None, limit: int = 20, order: Order = "desc"
+) -> Response:
+    """The questions and answers of the conversation's turns."""
+    gateway = gateway_of(request)
+    identity = await gateway.access.identify(request)
+    gateway.limits.admit_lookup(identity)
+    turns = await while_connected(request, gateway.archive.turns(identity.user_id))
+    of_it = [turn for turn in turns if turn.conversation_id == conversation_id]
+    return json_response(page_of(items_of(of_it), after, limit, order))
