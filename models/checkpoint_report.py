@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 from jinja2 import TemplateSyntaxError
+from safetensors import safe_open
 from torch import Tensor
 
 from models.architectures import kv_bytes_per_token
 from models.arithmetic import FLOAT32_AT_MOST
+from models.chat import ChatMessage
 from models.checkpoint_files import CheckpointError
 from models.checkpoints import Checkpoint
 from models.control_tokens import control_tokens, sources
@@ -114,6 +116,7 @@ def must_render(checkpoint: Checkpoint, prompts: PromptBuilder) -> None:
 
 _USER = "qzu1"
 _REASONING = re.compile(r"[<\[◁][^<>\[\]\s]{0,20}(?:think|thought|reason)[^<>\[\]\s]{0,10}[>\]▷]", re.IGNORECASE)
+_LAYER = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
 _AFTER_ANSWER = re.compile(r"qza1(.*?)qzu2", re.DOTALL)
 
 
@@ -234,8 +237,34 @@ def _warnings(checkpoint: Checkpoint, prompts: PromptBuilder) -> Iterator[str]:
         yield f"its template writes {tag[0]}: a reasoning between such tags is not known, and stays in the text"
     if prompts.report.warning:
         yield prompts.report.warning
+    if not _keeps_history(prompts):
+        yield "its chat template leaves out the turns before the last one: its answers know nothing of the conversation"
+    used = getattr(_config(checkpoint), "num_hidden_layers", None)
+    there = _layers_in(checkpoint)
+    if used is not None and there > used + (getattr(_config(checkpoint), "num_nextn_predict_layers", None) or 0):
+        yield f"its files have {there} layers, and config.json says {used}: the others are not used"
     for key, value in checkpoint.ignored.items():
         yield f"generation_config.json: {key}={value!r} is not applied"
+
+
+def _keeps_history(prompts: PromptBuilder) -> bool:
+    try:
+        said = (ChatMessage("user", "qzu1"), ChatMessage("assistant", "qza1"), ChatMessage("user", "qzu2"))
+        text = prompts.rendered("", said)
+    except PromptError:
+        return True  # a template that takes no history refuses it, and the report says so elsewhere
+    return "qzu1" in text and "qza1" in text
+
+
+def _layers_in(checkpoint: Checkpoint) -> int:
+    """How many decoder layers the files have; 0 if they name them otherwise."""
+    if checkpoint.files is None:
+        return 0
+    found = {-1}
+    for path in checkpoint.files.folder.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            found |= {int(layer[1]) for name in file.keys() if (layer := _LAYER.match(name))}  # noqa: SIM118
+    return max(found) + 1
 
 
 def _missing_end(checkpoint: Checkpoint, texts: Sequence[str]) -> str:

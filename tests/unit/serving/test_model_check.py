@@ -115,6 +115,19 @@ def test_defaults_are_reported_as_applied_and_as_not_applied(folder: Path) -> No
     assert report["warnings"] == ["generation_config.json: no_repeat_ngram_size=3 is not applied"]
 
 
+def test_layers_that_the_config_leaves_out_are_a_warning(folder: Path) -> None:
+    change(folder / "config.json", num_hidden_layers=1)
+    (warning,) = checked(folder)["warnings"]
+    assert warning == "its files have 2 layers, and config.json says 1: the others are not used"
+
+
+def test_a_template_that_forgets_the_conversation_is_a_warning(folder: Path) -> None:
+    last = "<|user|>{{ messages[-1].content }}<|end|><|assistant|>"
+    (folder / "chat_template.jinja").write_text(last)
+    (warning,) = [one for one in checked(folder)["warnings"] if "turns" in one]
+    assert "leaves out the turns before the last one" in warning
+
+
 def test_settings_of_a_worker_apply(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARLEY_DTYPE", "bfloat16")
     monkeypatch.setenv("PARLEY_CONTEXT_LENGTH", "100")
