@@ -27,6 +27,7 @@ LONGEST_S = 2.0
 _END = "\ufdd0end of the message that is continued\ufdd0 "
 """Between noncharacters, which no template writes; the space shows whether the template removes some."""
 _LONGEST_REASON = 200
+_SAID = "qzp1"
 
 
 TemplateValue = str | int | float | bool | None
@@ -48,6 +49,7 @@ class PromptTooSlow(PromptError):  # noqa: N818  what happened, as its readers s
 class ChatTemplate:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        self._takes_parts: bool | None = None  # unknown
 
     def render(
         self,
@@ -73,9 +75,10 @@ class ChatTemplate:
         is_inline = has_loop and not is_patient
         moment = _moment(at)
         source = ""
+        shown = _marked(messages) if continues else list(messages)
         given = {
             **self._tokenizer.special_tokens_map,
-            "messages": _marked(messages) if continues else list(messages),
+            "messages": _in_parts(shown) if self._needs_parts() else shown,
             "documents": None,
             "add_generation_prompt": not continues,
             "strftime_now": moment.strftime,
@@ -94,6 +97,33 @@ class ChatTemplate:
         except Exception as error:
             raise PromptRejected(_reason(error, source, is_expected=is_patient)) from error
         return _until_end(text, messages[-1]["content"]) if continues else text
+
+    def _needs_parts(self) -> bool:
+        """Whether it renders what a user says as a list of parts alone, as Llama Guard's; tried once."""
+        if self._takes_parts is None:
+            said = [{"role": "user", "content": _SAID}]
+            text, in_parts = (self._tried(messages) for messages in (said, _in_parts(said)))
+            self._takes_parts = _SAID not in text and _SAID in in_parts
+        return self._takes_parts
+
+    def _tried(self, messages: list[dict[str, Any]]) -> str:
+        try:
+            with time_limit(LONGEST_S):
+                return _environment().render(
+                    self._tokenizer.get_chat_template(None, None),
+                    **self._tokenizer.special_tokens_map,
+                    messages=messages,
+                    add_generation_prompt=True,
+                    strftime_now=_moment(0.0).strftime,
+                    tools=None,
+                    documents=None,
+                )
+        except Exception:  # noqa: BLE001 - it says so at each prompt
+            return ""
+
+
+def _in_parts(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**one, "content": [{"type": "text", "text": one["content"]}]} for one in messages]
 
 
 def _moment(at: float) -> datetime:

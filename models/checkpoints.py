@@ -44,13 +44,17 @@ _UNSUPPORTED_GENERATION: dict[str, tuple[Any, ...]] = {
     "exponential_decay_length_penalty": (),
     "forced_bos_token_id": (),
     "forced_eos_token_id": (),
+    "guidance_scale": (1.0,),
+    "max_new_tokens": (),
     "min_length": (0,),
     "min_new_tokens": (0,),
     "no_repeat_ngram_size": (0,),
     "num_beams": (1,),
     "penalty_alpha": (0.0,),
     "sequence_bias": ({}, []),
+    "stop_strings": ([], ""),
     "suppress_tokens": ([],),
+    "top_h": (),
     "typical_p": (1.0,),
 }
 
@@ -215,6 +219,11 @@ def _generation(name: str, folder: Path) -> Any:
             raise CheckpointError(f"model {name}: generation_config.json: {key}={value!r} is not a number; correct it")
         if value is not None and not least <= value <= most:
             message = f"{key}={value!r} is not between {least:g} and {most:g}; correct it"
+            raise CheckpointError(f"model {name}: generation_config.json: {message}")
+    ends = generation.eos_token_id
+    for end in ends if isinstance(ends, list) else [] if ends is None else [ends]:
+        if isinstance(end, bool) or not isinstance(end, int):
+            message = f"eos_token_id={ends!r} is neither an id nor a list of them; correct it"
             raise CheckpointError(f"model {name}: generation_config.json: {message}")
     return generation
 

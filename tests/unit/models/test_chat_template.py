@@ -96,6 +96,26 @@ def test_the_text_is_that_of_transformers(template: str, tools: list[Any], conti
     assert ChatTemplate(tokenizer).render(TALK, tools, 86400.0, continues=continues) == expected
 
 
+PARTS = (
+    (
+        "{% for m in messages %}<{{ m.role }}>{% for part in m['content'] %}{% if part['type'] == 'text' %}"
+        "{{ part['text'] | trim }}{% endif %}{% endfor %}{% endfor %}"
+    ),
+    "{% for m in messages %}<{{ m.role }}>{{ m['content'][0]['text'] }}{% endfor %}",
+)
+
+
+@pytest.mark.parametrize("template", PARTS)
+def test_a_template_that_renders_parts_alone_gets_them(template: str) -> None:
+    """As Llama Guard's: of a text it renders nothing, or a letter."""
+    tokenizer = tokenizer_with(template)
+    talk = [{"role": "system", "content": "be brief"}, {"role": "user", "content": " hello "}]
+    parts = [{**one, "content": [{"type": "text", "text": one["content"]}]} for one in talk]
+    expected = tokenizer.apply_chat_template(parts, tokenize=False, add_generation_prompt=True)
+    assert "hello" in expected
+    assert ChatTemplate(tokenizer).render(talk, [], 0.0) == expected
+
+
 NEST = "{% for a in range(99999) %}" * 4 + "x" + "{% endfor %}" * 4
 ENDLESS = [
     NEST,

@@ -108,6 +108,8 @@ def drop_tokenizer(folder):
         lambda folder: (folder / "tokenizer.json").write_text("{"),
         lambda folder: (folder / "generation_config.json").write_text("{"),
         lambda folder: (folder / "config.json").unlink(),
+        lambda folder: change_generation(folder, eos_token_id="0"),
+        lambda folder: change_generation(folder, eos_token_id=[0, None]),
         lambda folder: change_config(folder, model_type="no-such-model"),
         lambda folder: change_config(folder, hidden_size=128),
         lambda folder: change_config(folder, layer_types=["full_attention", "linear_attention"]),
@@ -157,8 +159,8 @@ async def test_greedy_answer_with_a_repetition_penalty_equals_transformers(folde
 
 
 def test_key_of_the_generation_config_that_is_not_applied_is_kept(folder):
-    change_generation(folder, no_repeat_ngram_size=3, min_new_tokens=0)
-    assert load(folder).ignored == {"no_repeat_ngram_size": 3}
+    change_generation(folder, no_repeat_ngram_size=3, min_new_tokens=0, max_new_tokens=2048, stop_strings=["</end>"])
+    assert load(folder).ignored == {"no_repeat_ngram_size": 3, "max_new_tokens": 2048, "stop_strings": ["</end>"]}
 
 
 def test_a_numeric_type_of_its_own_is_another_version() -> None:
