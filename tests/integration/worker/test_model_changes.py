@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.reader.answer import Answer
 from tests.faults.worker_process import WorkerProcess
+from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
 
@@ -37,7 +39,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def worker(start_worker: StartWorker, policy: Path) -> WorkerProcess:
-    return start_worker(policy=policy)
+    return start_worker(policy=policy, sweep_interval_s=0.5)
 
 
 async def logged(worker: WorkerProcess, line: str) -> None:
@@ -80,3 +82,25 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_former_policy_in_force(
         assert (await asked(client, tenant="acme")).end.model_version in {"small@1", "large@1"}
     finally:
         policy.write_text(before)
+
+
+async def test_a_gateway_with_other_settings_lists_what_the_worker_serves_from_its_policys_change_on(
+    worker: WorkerProcess, policy: Path, tmp_path: Path
+) -> None:
+    before = policy.read_text()
+    own = worker.settings.model_copy(update={"policy": None, "model": "/srv/models/secret-merger"})
+    with GatewayProcess(own, tmp_path / "gateway.log") as gateway:
+        async with httpx.AsyncClient(base_url=gateway.url) as http:
+
+            async def listed() -> list[str]:
+                return [model["id"] for model in (await http.get("/v1/models")).raise_for_status().json()["data"]]
+
+            assert set(await listed()) == {"demo", "auto", *({"small", "large"} & {*before.split('"')})}
+            policy.write_text(SMALL.replace("small", "newest"))
+            try:
+                async with asyncio.timeout(60):
+                    while await listed() != ["demo", "newest"]:
+                        await asyncio.sleep(0.1)
+            finally:
+                policy.write_text(before)
+        assert gateway.stop() == 0

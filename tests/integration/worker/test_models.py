@@ -66,12 +66,17 @@ async def test_a_requests_model_says_who_answers(client: Client) -> None:
     assert again.segments[0].model_version == polite, "a version is a name as well"
 
 
-async def test_nobody_of_that_name_and_an_adapter_that_does_not_fit_are_errors_of_their_request(client: Client) -> None:
+async def test_nobody_of_that_name_and_an_adapter_that_does_not_fit_are_errors_of_their_request(
+    client: Client, folder: Path
+) -> None:
     unknown = await client.asked(client.user(), model="unknown")
     misfit = await client.asked(client.user(), model="misfit")
     assert [one.end.error.code for one in (unknown, misfit)] == ["model_not_found"] * 2
     assert "polite" in unknown.end.error.message
     assert "does not fit the model" in misfit.end.error.message
+    assert not [one for one in (unknown, misfit) if str(folder) in one.end.error.message], (
+        "a folder is named to a caller"
+    )
     assert (await client.asked(client.user(), "hello", max_tokens=3)).end.error is None
 
 
