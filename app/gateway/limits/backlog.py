@@ -128,7 +128,7 @@ class Backlog:
 
     async def _observe(self, admin: AIOKafkaAdminClient, records: AIOKafkaConsumer) -> Sample:
         committed = await admin.list_consumer_group_offsets(self._settings.group, partitions=self._partitions)
-        self._serve(name for one in committed.values() for name in models_served(one.metadata))
+        self._serve(served(committed.values()))
         ends = await records.end_offsets(self._partitions)
         firsts = await records.beginning_offsets(self._partitions)
         done = {tp.partition: finished(committed.get(tp), firsts[tp]) for tp in self._partitions}
@@ -143,4 +143,9 @@ def finished(committed: OffsetAndMetadata | None, first: int) -> int:
     """
     if committed is None or committed.offset < first:
         return first
-    return committed.offset + finished_ahead(committed.metadata)
+    return committed.offset + finished_ahead(committed.metadata or "")
+
+
+def served(committed: Iterable[OffsetAndMetadata]) -> list[str]:
+    """The names of the models that the owners of these partitions serve; offsets that others have set have none."""
+    return [*dict.fromkeys(name for one in committed for name in models_served(one.metadata or ""))]

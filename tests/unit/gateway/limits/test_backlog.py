@@ -6,7 +6,7 @@ import pytest
 from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.commits.handover import Handover, encode_metadata
-from app.gateway.limits.backlog import finished
+from app.gateway.limits.backlog import finished, served
 from app.gateway.limits.estimate import Estimate, Sample
 
 
@@ -30,6 +30,7 @@ def test_one_answer_that_has_waited_for_long_is_no_backlog_for_a_gateway_that_st
         (None, 7, 7),
         (OffsetAndMetadata(-1, ""), 7, 7),
         (OffsetAndMetadata(5, "written by hand"), 0, 5),
+        (OffsetAndMetadata(5, None), 0, 5),
         (committed(5), 0, 5),
         (committed(5, 6, 8, 9), 0, 8),
         (committed(5, 6, 8, 9), 7, 7),
@@ -39,3 +40,11 @@ def test_finished_counts_what_stands_before_and_behind_the_committed_offset(
     commit: OffsetAndMetadata | None, first: int, expected: int
 ) -> None:
     assert finished(commit, first) == expected
+
+
+def test_models_are_those_of_all_owners_whoever_else_has_set_an_offset() -> None:
+    names = (("demo", "small"), ("demo", "new"))
+    owners = [OffsetAndMetadata(5, encode_metadata(Handover(5, models=one))) for one in names]
+    foreign = [OffsetAndMetadata(5, "written by hand"), OffsetAndMetadata(5, None), OffsetAndMetadata(-1, "")]
+    assert served([*foreign, *owners]) == ["demo", "small", "new"]
+    assert served(foreign) == []
