@@ -6,7 +6,7 @@ import logging
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from app.delivery.clients import RETRIABLE_ERRORS, Clients
+from app.delivery.clients import RETRIABLE_ERRORS, Clients, stop_client
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +28,7 @@ class LogEnd:
         """
         try:
             if self._reader is None:
-                reader = self._clients.end_reader()
-                await reader.start()
-                self._reader = reader
+                self._reader = await self._started()
             end: int = (await self._reader.end_offsets([at]))[at]
             if read_up_to >= end:
                 return end
@@ -39,6 +37,15 @@ class LogEnd:
             log.warning("cannot find the end of %s[%d]: %r; retrying at the next sweep", *at, error)
             await self.stop()
             return None
+
+    async def _started(self) -> AIOKafkaConsumer:
+        reader = self._clients.end_reader()
+        try:
+            await reader.start()
+        except BaseException:
+            await stop_client(reader)
+            raise
+        return reader
 
     async def _has_record(self, reader: AIOKafkaConsumer, at: TopicPartition, first: int, end: int) -> bool:
         reader.assign([at])
