@@ -3,8 +3,8 @@
 `make` calls it once it has made `.venv`. Only the standard library is there then.
 
 PyPI has PyTorch for CUDA alone, most of what is installed. PyTorch's own index has it for CPUs; uv knows it as a
-backend (https://docs.astral.sh/uv/guides/integration/pytorch). It is taken where no NVIDIA GPU is and that index
-answers, and UV_TORCH_BACKEND decides otherwise. Its hashes are not those of the lock file, so PyTorch alone is not
+backend (https://docs.astral.sh/uv/guides/integration/pytorch). The demo takes it where no NVIDIA GPU is and that index
+answers; UV_TORCH_BACKEND decides otherwise. Its hashes are not those of the lock file, so PyTorch alone is not
 compared with one then. From PyPI, the demo does without triton, which is for GPUs only, where none is.
 """
 
@@ -38,12 +38,17 @@ def main(extras: str) -> int:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "uv"]
         if code := subprocess.run(pip, check=False).returncode:
             return code
-    backend = os.environ.get(BACKEND) or backend_of_this_machine()
+    backend = os.environ.get(BACKEND) or backend_for(extras)
     with tempfile.TemporaryDirectory() as folder:
         command = command_of(extras, backend, Path(folder))
         say(f"installing into {Path(sys.prefix).name}: {size_of(extras, backend)}")
         with told_while_it_lasts():
             return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def backend_for(extras: str) -> str:
+    """What is tested is what is locked, and kernels for GPUs are compiled without one."""
+    return backend_of_this_machine() if is_for_demo(extras) else ""
 
 
 def backend_of_this_machine() -> str:

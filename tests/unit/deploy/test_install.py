@@ -52,6 +52,7 @@ def test_the_tests_get_what_is_locked(install: ModuleType, tmp_path: Path) -> No
     command = install.command_of("local,dev", "", tmp_path)
     assert "--excludes" not in command
     assert "--compile-bytecode" in command
+    assert install.backend_for("local,dev") == "", "no index is asked for another build"
 
 
 def test_an_index_that_does_not_answer_is_left_at_once(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from models.engine import EngineOptions, TorchEngine
 from tests.unit.models import tiny
 
 # Triton comes with torch where a GPU may be; its kernels cannot be read in without it.
-collect_ignore = [] if find_spec("triton") else ["test_paged_decode.py"]
+collect_ignore = [] if find_spec("triton") else ["compute/test_paged_decode.py"]
 
 
 @pytest.fixture(scope="session", autouse=True)
