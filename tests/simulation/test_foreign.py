@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from agents import intake
 from agents.intake import _Taking
 from app.answering.kept import Kept
-from app.delivery.commits.commit import Commit
+from app.delivery.commits.commit import Commit, LostError
 from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.beside import Beside
@@ -38,6 +40,7 @@ def test_each_foreign_record_is_one_request_and_each_answer_one_record_of_others
 
 _REQUEST = _Taking._request
 _LEAVE = Leaving.leave
+_TOLD = AnswerLog.told
 _SEND_BESIDE = Beside.send
 _TO_PRODUCER = TokenLog.send_beside
 
@@ -77,8 +80,16 @@ async def _owes_nothing(beside: Beside, now: int, *events: TokenEvent) -> list[A
     return await _SEND_BESIDE(beside, now, *events)
 
 
-async def _is_not_awaited(answer: AnswerLog, *events: TokenEvent) -> None:
-    await answer.beside.send(answer._now(), *events)
+async def _tells_the_end_behind_the_commit(answer: AnswerLog, *events: TokenEvent) -> None:
+    async def later() -> None:
+        await asyncio.sleep(1.0)
+        with suppress(LostError):
+            await answer.beside.send(answer._now(), *events)
+
+    if any(one.is_end for one in events):
+        answer.telling = asyncio.ensure_future(later())  # type: ignore[attr-defined]
+    else:
+        await _TOLD(answer, *events)
 
 
 async def _keeps_the_first_epoch(
@@ -104,7 +115,7 @@ MUTANTS: dict[str, Mutant] = {
         Beside, "send", _owes_nothing, foreign_storm
     ),
     "a request is committed before its records of tokens are delivered": Mutant(
-        AnswerLog, "told", _is_not_awaited, foreign_storm
+        AnswerLog, "told", _tells_the_end_behind_the_commit, foreign_storm
     ),
     "records of tokens do not say which owner wrote them": Mutant(
         TokenLog, "send_beside", _keeps_the_first_epoch, foreign_storm
