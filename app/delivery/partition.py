@@ -309,6 +309,11 @@ class Partition:
                 finally:
                     if clock() - began > _STEADY_S:
                         failures = unexpected = 0
+            except asyncio.CancelledError:
+                # A take-over may swallow one and succeed: what the next one ends is not owned any more.
+                if self.state is State.OWNED:
+                    self._become(State.TAKING_OVER)
+                raise
             except FencedError as error:
                 self._become(State.FENCED)
                 self.context.queue.close()

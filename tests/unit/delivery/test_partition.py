@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -112,6 +113,31 @@ async def test_take_over_under_way_is_given_up_at_a_rebalance_and_begins_anew_at
     bench.gate.set()
     await turns()
     assert len(bench.begun) == 1, "the next owner must not be fenced by one that has not heard yet"
+    bench.partition.renew()
+    await bench.until(State.OWNED)
+    assert len(bench.begun) == 2
+
+
+async def test_a_take_over_that_ends_while_it_is_given_up_leaves_no_partition_that_counts_as_owned(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries have swallowed a cancellation: the take-over succeeds, and the next cancellation ends the ownership."""
+    monkeypatch.setattr(module, "_HALT_AGAIN_S", 0.01)
+
+    async def swallowing(*_: Any) -> Any:
+        bench.begun.append(None)
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        bench.begun[-1] = Ownership()
+        return bench.begun[-1]
+
+    monkeypatch.setattr(module, "take_over", swallowing)
+    bench.partition.allow_take_over()
+    await turns()
+    await bench.partition.hold_take_over()
+    assert bench.ownership.ended
+    assert bench.partition.state is State.TAKING_OVER
+    monkeypatch.setattr(module, "take_over", bench._take_over)
     bench.partition.renew()
     await bench.until(State.OWNED)
     assert len(bench.begun) == 2
