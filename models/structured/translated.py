@@ -7,12 +7,12 @@ propertyNames: Names of a choice become properties; those of a pattern, a length
 not: {}: What nothing is, as older generators say it: `false`.
 oneOf: Choices of different types, or with different constants in a required property, are those of `anyOf`.
 nullable: A choice of nothing but null beside it (OpenAPI 3.0) is null.
-minimum, maximum: Beyond 1e18 they are narrowed to that: what is written keeps to both.
+minimum, maximum: Those that it does not read, or reads otherwise, are others, or choices (ranges.py).
 pattern: In Rust's dialect, without looking ahead (patterns.py). Where that is not possible, it is left to a format that
     is enforced beside it, and a choice that has it to the other choices.
 not, if, dependentRequired, and a `oneOf` of properties that exclude each other: choices (conditions.py).
 null: A keyword without a value, as serializers write one that is not set, is left out.
-minLength, maxItems and the like: 10.0 is 10, and no answer is longer than `LONGEST`.
+minLength, maxItems and the like: 10.0 is 10, and no answer is longer than a million (ranges.py).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from models.json_pointer import steps_of, target_of
 from models.structured.complement import plain
 from models.structured.conditions import CONDITIONS, with_choices
 from models.structured.patterns import looks_around, patterns
+from models.structured.ranges import narrow, split
 from models.structured.schema import FORMATS
 from models.tools.values import target_of as target_in
 from models.tools.values import types_of
@@ -37,14 +38,7 @@ MOST_LOOKING = 16
 """Patterns that look around, and schemas with conditions: each may take a tenth of a second, or several."""
 MOST_PLACES = 2000
 """Places that become definitions: each is written out once more."""
-LARGEST = 10**18
-LONGEST = 1 << 20
-"""Characters of a text, and elements of a list or an object, that a schema may still count."""
 _DEEPEST = 16
-_BOUNDS = {"minimum": -1, "maximum": 1, "exclusiveMinimum": -1, "exclusiveMaximum": 1}
-_SIZES = frozenset(
-    f"{bound}{what}" for bound in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")
-)
 _NAME_PATTERNS = {
     "uuid": "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
     "date": "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$",
@@ -52,14 +46,8 @@ _NAME_PATTERNS = {
 _PLAIN_REFERENCE = re.compile(r"#(/(\$defs|definitions)/[\w.-]+)?", re.ASCII)
 _ANNOTATIONS = frozenset({"description", "title", "type", "examples", "default", "$comment"})
 _SCHEMAS = (
-    "items",
-    "additionalProperties",
-    "contains",
-    "additionalItems",
-    "unevaluatedProperties",
-    "if",
-    "then",
-    "else",
+    *("items", "additionalProperties", "contains", "additionalItems", "unevaluatedProperties"),
+    *("if", "then", "else"),
 )
 _PARTS = ("allOf", "anyOf", "oneOf")
 _LISTS = (*_PARTS, "prefixItems", "items")
@@ -111,7 +99,8 @@ class _Translation:
             self._name_properties(made)
         if made.get("nullable") is True and made.get("enum") == [None]:
             made.pop("type", None)
-        _narrow(made)
+        narrow(made)
+        split(made)
         self._say_pattern(made)
         choices = schema.get("oneOf")
         is_apart = isinstance(choices, list) and self._are_apart(choices)
@@ -236,18 +225,6 @@ class _Translation:
         del made["propertyNames"]
 
 
-def _narrow(made: dict[str, Any]) -> None:
-    """Numbers that llguidance does not read, by others that allow nothing more."""
-    for name, sign in _BOUNDS.items():
-        if _is_number(made.get(name)) and made[name] * sign > LARGEST:
-            made[name] = LARGEST * sign
-    for name in _SIZES & made.keys():
-        if isinstance(size := made[name], float) and size.is_integer():
-            made[name] = int(size)
-        if name.startswith("max") and _is_number(made[name]):
-            made[name] = min(made[name], LONGEST)
-
-
 def _list_in(schema: Any, name: str) -> list[Any]:
     found = schema.get(name) if isinstance(schema, dict) else None
     return found if isinstance(found, list) else []
@@ -276,10 +253,6 @@ def _is_any_text(names: Schema) -> bool:
     rules = names.keys() - _ANNOTATIONS
     is_open = not rules or (rules == {"format"} and str(names["format"]) not in _NAME_PATTERNS)
     return is_open and names.get("type", "string") == "string"
-
-
-def _is_number(bound: Any) -> bool:
-    return isinstance(bound, int | float) and not isinstance(bound, bool)
 
 
 def _name_pattern(names: Schema) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -49,6 +50,10 @@ CASES: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
      ["x", 1], [None]),
     ({"oneOf": [{"$ref": "#/x/Cat"}, {"$ref": "#/x/Dog"}], "x": {"Base": KIND, "Cat": CAT, "Dog": DOG}},
      [{"kind": "cat"}, {"kind": "dog"}], [{"kind": "cow"}, {}]),
+    ({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}, [0.5, 0.25, 0.001], [0, 0.51, -0.1]),
+    ({"type": "number", "exclusiveMinimum": 1, "exclusiveMaximum": 1.25}, [1.1, 1.24], [1, 1.25, 2]),
+    ({"type": "number", "minimum": -2.55, "maximum": 19.99}, [-2.5, -2.55, 19.9, 19.99, 0], [-2.56, 20, 19.991]),
+    ({"type": "number", "exclusiveMaximum": 0.125, "anyOf": [{"minimum": 0}]}, [0.1, 0.12, 0], [0.125, 0.13, -1]),
     ({"type": "string", "minLength": 1.0, "maxLength": 2.0}, ["a", "ab"], ["", "abc"]),
     ({"type": "string", "maxLength": 2**53}, ["", "a"], [1]),
     ({"type": "array", "minItems": 1.0, "maxItems": 2**64}, [[1]], [[]]),
@@ -72,6 +77,25 @@ def test_the_same_values_are_allowed(
         assert is_allowed(kept, schema, value), value
     for value in refused:
         assert not is_allowed(kept, schema, value), value
+
+
+def test_numbers_are_those_of_their_range(kept: ConstraintCompiler) -> None:
+    chance = random.Random(3)
+    for _ in range(60):
+        places = chance.choice((0, 1, 2, 3))
+        least, most = sorted(Decimal(chance.randint(-300, 300)).scaleb(-places) for _ in range(2))
+        names = chance.choice(("minimum", "exclusiveMinimum")), chance.choice(("maximum", "exclusiveMaximum"))
+        if least == most:
+            continue
+        schema = {"type": "number", names[0]: _written(least), names[1]: _written(most)}
+        around = (Decimal(step).scaleb(-places) for step in range(-2, 3))
+        for value in {_written(bound + step) for step in around for bound in (least, most)}:
+            right = Draft202012Validator(schema).is_valid(value)
+            assert is_allowed(kept, schema, value) == right, (schema, value)
+
+
+def _written(number: Decimal) -> float:
+    return float(number) if number % 1 else int(number)
 
 
 def test_a_keyword_without_a_value_is_none(kept: ConstraintCompiler) -> None:
