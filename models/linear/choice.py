@@ -171,8 +171,9 @@ def _parts(sizes: Sizes, dtype: torch.dtype, products: Products) -> list[Part]:
 
 
 def _part(weights: Sequence[Tensor], kind: Kind, times: float) -> Part:
-    matrices = [matrix_of(laid_out(weight) if kind is Kind.PLAIN else weight, None, kind) for weight in weights]
-    return Part(matrices, weights[0].shape[1], times, weights[0].dtype)
+    dtype = weights[0].dtype
+    shaped = [laid_out(weight) if kind is Kind.PLAIN else weight for weight in weights]
+    return Part([matrix_of(one, None, kind, dtype) for one in shaped], weights[0].shape[1], times, dtype)
 
 
 def _filled(outputs: int, inputs: int, dtype: torch.dtype) -> Tensor:

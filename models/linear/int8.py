@@ -26,8 +26,8 @@ else:
 
 MOST = 127
 _ENGINE = "fbgemm"
-_BLOCK = 1 << 24
-"""Elements that are quantized at once: the float32 copy of a large vocabulary would be the peak of a start."""
+_BLOCK = 1 << 22
+"""Elements that are quantized at once."""
 
 
 def why_not(device: torch.device) -> str | None:

@@ -26,9 +26,11 @@ class ServedLinear(nn.Module):
         self.in_features, self.out_features = inputs, outputs
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None, kind: Kind, *, is_copy: bool = False) -> ServedLinear:
+    def of(
+        cls, weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtype, *, is_copy: bool = False
+    ) -> ServedLinear:
         """`weight` is [outputs, inputs]."""
-        return cls(matrix_of(weight, bias, kind), weight.shape[1], weight.shape[0], kind, is_copy=is_copy)
+        return cls(matrix_of(weight, bias, kind, dtype), weight.shape[1], weight.shape[0], kind, is_copy=is_copy)
 
     def forward(self, given: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]"""
@@ -84,10 +86,11 @@ class SharedProduct:
         return found
 
 
-def joined(weights: Sequence[tuple[Tensor, Tensor | None]], kind: Kind) -> list[JoinedLinear]:
+def joined(weights: Sequence[tuple[Tensor, Tensor | None]], kind: Kind, dtype: torch.dtype) -> list[JoinedLinear]:
     """Layers of one input, by their weights [outputs, inputs] and their biases, which all have or none."""
     biases = [bias for _, bias in weights if bias is not None]
-    whole = ServedLinear.of(torch.cat([weight for weight, _ in weights]), torch.cat(biases) if biases else None, kind)
+    bias = torch.cat(biases) if biases else None
+    whole = ServedLinear.of(torch.cat([weight for weight, _ in weights]), bias, kind, dtype)
     shared = SharedProduct(whole, len(weights))
     layers, first = [], 0
     for weight, _ in weights:

@@ -33,8 +33,10 @@ def place(model: Any, products: Products, dtype: torch.dtype) -> None:
             _place_children(module, products.layers, head, dtype)
     if products.vocabulary is not Kind.PLAIN and is_linear(head):
         name = next(name for name, module in model.named_modules() if module is head)
-        made = ServedLinear.of(*weight_and_bias(head, dtype), products.vocabulary, is_copy=is_tied)
+        made = ServedLinear.of(*weight_and_bias(head), products.vocabulary, dtype, is_copy=is_tied)
         _replace(model, name, made)
+        if not isinstance(model, LlamaDecoder):  # whose weights are copies
+            _release_files(model)
     elif is_tied and model.dtype is not dtype:
         model.to(dtype)
     if model.dtype is dtype:
@@ -48,6 +50,14 @@ def place(model: Any, products: Products, dtype: torch.dtype) -> None:
         model.to(dtype)
 
 
+def _release_files(model: Any) -> None:
+    """What is left of the weights is copied: as parts of mapped files they would keep the whole files in memory."""
+    copies = {one: nn.Parameter(one.data.clone(), requires_grad=False) for one in model.parameters()}
+    for module in model.modules():
+        for name, weight in list(module.named_parameters(recurse=False)):
+            setattr(module, name, copies[weight])
+
+
 def _place_children(module: nn.Module, kind: Kind, head: Any, dtype: torch.dtype) -> None:
     layers = {
         name: child
@@ -58,12 +68,12 @@ def _place_children(module: nn.Module, kind: Kind, head: Any, dtype: torch.dtype
         parts = [layers[name] for name in names if name in layers]
         if len(parts) < len(names) or len({(width_of(part), part.bias is None) for part in parts}) > 1:
             continue
-        shared = joined([weight_and_bias(part, dtype) for part in parts], kind)
+        shared = joined([weight_and_bias(part) for part in parts], kind, dtype)
         for name, part in zip(names, shared, strict=True):
             setattr(module, name, part)
             del layers[name]
     for name, layer in layers.items():
-        setattr(module, name, ServedLinear.of(*weight_and_bias(layer, dtype), kind))
+        setattr(module, name, ServedLinear.of(*weight_and_bias(layer), kind, dtype))
 
 
 def _replace(model: Any, name: str, layer: nn.Module) -> None:
@@ -86,10 +96,10 @@ def width_of(layer: Any) -> int:
     return int(layer.weight.shape[0 if _is_transposed(layer) else 1])
 
 
-def weight_and_bias(layer: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+def weight_and_bias(layer: Any) -> tuple[Tensor, Tensor | None]:
     """[outputs, inputs], and [outputs]."""
     weight = layer.weight.data.t() if _is_transposed(layer) else layer.weight.data
-    return weight.to(dtype), None if layer.bias is None else layer.bias.data.to(dtype)
+    return weight, None if layer.bias is None else layer.bias.data
 
 
 def has_integer_layers(model: Any) -> bool:

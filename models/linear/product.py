@@ -4,6 +4,7 @@
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -24,14 +25,15 @@ class Matrix:
     eight: list[Int8Weight] = field(default_factory=list)
 
 
-def matrix_of(weight: Tensor, bias: Tensor | None, kind: Kind) -> Matrix:
-    """`weight` [outputs, inputs] in the form of `kind`."""
+def matrix_of(weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtype) -> Matrix:
+    """`weight` [outputs, inputs] in the form of `kind`, to multiply rows in `dtype`."""
+    bias = None if bias is None else bias.to(dtype)
     if kind is Kind.PLAIN:
-        return Matrix(weight, bias)
+        return Matrix(weight.to(dtype), bias)
     empty = weight.new_empty(0)
     if kind is Kind.PACKED:
-        return Matrix(empty, bias, packed=[prepack(weight)])
-    return Matrix(empty, bias, eight=[int8_weight(weight)])
+        return Matrix(empty, bias, packed=[prepack(weight.to(dtype))])
+    return Matrix(empty, bias, eight=[int8_weight(weight)])  # by blocks: a wide copy would be the peak of a start
 
 
 def product(

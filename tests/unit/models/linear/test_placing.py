@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from transformers import AutoModelForCausalLM
 
 from models.linear import Kind, Products, place
 from models.linear.embedding import NarrowEmbedding
@@ -124,3 +126,13 @@ def test_layers_that_share_a_product_may_be_given_different_tensors(kind: Kind) 
                 getattr(attention, name)(given), getattr(own, name)(given), rtol=0, atol=40 * NEAR[kind]
             )
             given = given + 1  # noqa: PLW2901  another tensor for the next one
+
+
+@pytest.mark.parametrize("family", ["gemma3_text", "olmo2"])
+def test_no_weight_is_left_in_a_mapped_file(family: str, kind: Kind, tmp_path: Path) -> None:
+    name, changes = FAMILIES[family]
+    tiny.model(name, **changes).to(torch.bfloat16).save_pretrained(tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    place(model, Products(kind, kind), torch.float32)
+    (file,) = tmp_path.glob("*.safetensors")
+    assert str(file) not in Path("/proc/self/maps").read_text(encoding="utf-8")
