@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -97,7 +98,17 @@ def command_of(extras: str, backend: str, folder: Path) -> list[str]:
         excluded = folder / "excluded.txt"
         excluded.write_text("\n".join(FOR_GPUS))
         command += ["--excludes", str(excluded)]
+    if not is_for_demo(extras) and has_other_torch():
+        command += ["--reinstall-package", "torch"]  # its version fits, and its build is not the one that is locked
     return [*command, "-c", "constraints.txt"]
+
+
+def has_other_torch() -> bool:
+    """Whether the demo has installed a build of PyTorch's own index, as 2.15.0+cpu."""
+    try:
+        return "+" in metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def without_cuda(constraints: str) -> str:

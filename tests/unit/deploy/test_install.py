@@ -55,6 +55,15 @@ def test_the_tests_get_what_is_locked(install: ModuleType, tmp_path: Path) -> No
     assert install.backend_for("local,dev") == "", "no index is asked for another build"
 
 
+@pytest.mark.parametrize(("version", "is_replaced"), [("2.15.0+cpu", True), ("2.15.0", False)])
+def test_the_tests_replace_the_build_that_the_demo_has_taken(
+    install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, *, is_replaced: bool
+) -> None:
+    monkeypatch.setattr(install.metadata, "version", lambda _: version)
+    assert ("--reinstall-package" in install.command_of("local,dev", "", tmp_path)) is is_replaced
+    assert "--reinstall-package" not in install.command_of("local,minilm", "", tmp_path)
+
+
 def test_an_index_that_does_not_answer_is_left_at_once(install: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """This proxy refuses every connection, so no index can be reached."""
     for name in ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY"):
