@@ -38,27 +38,31 @@ def _keep_out(made: dict[str, Any]) -> None:
         made["minimum"] = max(above, made["minimum"]) if _is_number(made.get("minimum")) else above
 
 
-def split(made: dict[str, Any]) -> None:
-    """Llguidance lets in no number that is the beginning of a bound, as 0.2 of 0.25. It does as a bound of its own."""
+def split(made: dict[str, Any]) -> bool:
+    """Whether the range has become choices.
+
+    llguidance lets in no number that is the beginning of a bound, as 0.2 of 0.25. It does as a bound of its own.
+    """
     if made.get("type") != "number":
-        return
+        return False
     bounds: list[list[dict[str, float]]] = []
     for name, sign in (("minimum", -1), ("maximum", 1)):
         excluded = f"exclusive{name.capitalize()}"
         given = {one: made[one] for one in (name, excluded) if one in made}
         if not all(map(_is_usual, given.values())):
-            return
+            return False
         bound = min(given.values(), key=lambda one: one * sign, default=0)
         bounds.append([given, *({name: one} for one in _beginnings(bound * sign, sign))])
     choices = [{**least, **most} for least, most in product(*bounds)]
     if len(choices) == 1 or not isinstance(made.get("allOf", []), list):
-        return
+        return False
     for name in _BOUNDS:
         made.pop(name, None)
     if "anyOf" in made:
         made["allOf"] = [*made.get("allOf", ()), {"anyOf": choices}]
     else:
         made["anyOf"] = choices
+    return True
 
 
 def _beginnings(bound: float, sign: int) -> list[float]:

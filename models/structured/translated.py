@@ -36,6 +36,8 @@ MOST_CHOICES = 64
 """Of a `oneOf`: each is compared with each."""
 MOST_LOOKING = 16
 """Patterns that look around, and schemas with conditions: each may take a tenth of a second, or several."""
+MOST_SPLITS = 64
+"""Ranges of numbers that become choices: llguidance's limits count each of them."""
 MOST_PLACES = 2000
 """Places that become definitions: each is written out once more."""
 _DEEPEST = 16
@@ -73,6 +75,7 @@ class _Translation:
         self._places: dict[str, Any] = {}
         self._looking = 0
         self._conditions = 0
+        self._splits = 0
         self._containers: set[str] = set()  # keys of the document that hold definitions, and are no keywords
 
     def schema(self) -> dict[str, Any]:
@@ -100,7 +103,8 @@ class _Translation:
         if made.get("nullable") is True and made.get("enum") == [None]:
             made.pop("type", None)
         narrow(made)
-        split(made)
+        if self._splits < MOST_SPLITS:
+            self._splits += split(made)
         self._say_pattern(made)
         choices = schema.get("oneOf")
         is_apart = isinstance(choices, list) and self._are_apart(choices)

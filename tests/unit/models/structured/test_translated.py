@@ -94,6 +94,12 @@ def test_numbers_are_those_of_their_range(kept: ConstraintCompiler) -> None:
             assert is_allowed(kept, schema, value) == right, (schema, value)
 
 
+def test_many_ranges_are_not_too_large_together(kept: ConstraintCompiler) -> None:
+    number = {"type": "number", "minimum": -1.125, "maximum": 1.125}
+    schema = {"type": "object", "properties": {f"p{n}": number for n in range(400)}}
+    assert is_allowed(kept, schema, {"p7": 0.5, "p399": -1.125})
+
+
 def _written(number: Decimal) -> float:
     return float(number) if number % 1 else int(number)
 
