@@ -15,7 +15,7 @@ from torch import Tensor
 
 from models.architectures import kv_bytes_per_token
 from models.arithmetic import FLOAT32_AT_MOST
-from models.chat import ChatMessage
+from models.chat import ChatMessage, ToolCall
 from models.checkpoint_files import CheckpointError
 from models.checkpoints import Checkpoint
 from models.control_tokens import control_tokens, sources
@@ -29,6 +29,7 @@ from models.model_report import CallsPerMessage, EnginePath, ModelReport, Render
 from models.prompts import PromptBuilder, PromptError
 from models.reasoning import tags_of
 from models.template_features import ToolsIn, user
+from models.tools.tool import Tool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -237,8 +238,10 @@ def _warnings(checkpoint: Checkpoint, prompts: PromptBuilder) -> Iterator[str]:
         yield f"its template writes {tag[0]}: a reasoning between such tags is not known, and stays in the text"
     if prompts.report.warning:
         yield prompts.report.warning
-    if not _keeps_history(prompts):
+    if not _renders(prompts, [_ASKED, _ANSWERED, ChatMessage("user", "qzu2")], "qzu1", "qza1"):
         yield "its chat template leaves out the turns before the last one: its answers know nothing of the conversation"
+    if prompts.features.calls and not _renders(prompts, [_ASKED, _CALLING, _RESULT], "qzsys1"):
+        yield "its chat template leaves out the system prompt behind the result of a tool"
     used = getattr(_config(checkpoint), "num_hidden_layers", None)
     there = _layers_in(checkpoint)
     if used is not None and there > used + (getattr(_config(checkpoint), "num_nextn_predict_layers", None) or 0):
@@ -247,13 +250,19 @@ def _warnings(checkpoint: Checkpoint, prompts: PromptBuilder) -> Iterator[str]:
         yield f"generation_config.json: {key}={value!r} is not applied"
 
 
-def _keeps_history(prompts: PromptBuilder) -> bool:
+_ASKED, _ANSWERED = ChatMessage("user", "qzu1"), ChatMessage("assistant", "qza1")
+_CALLING = ChatMessage("assistant", "", calls=(ToolCall("qztool", "{}", "qzcall001"),))
+_RESULT = ChatMessage("tool", "qzresult", call_id="qzcall001")
+_TOOL = Tool("qztool", "qzabout", {"type": "object", "properties": {}})
+
+
+def _renders(prompts: PromptBuilder, said: Sequence[ChatMessage], *words: str) -> bool:
+    tools = [_TOOL] if _RESULT in said else []
     try:
-        said = (ChatMessage("user", "qzu1"), ChatMessage("assistant", "qza1"), ChatMessage("user", "qzu2"))
-        text = prompts.rendered("", said)
+        text = prompts.rendered("qzsys1", said, tools=tools)
     except PromptError:
-        return True  # a template that takes no history refuses it, and the report says so elsewhere
-    return "qzu1" in text and "qza1" in text
+        return True  # what a template refuses is reported elsewhere
+    return all(word in text for word in words)
 
 
 def _layers_in(checkpoint: Checkpoint) -> int:

@@ -128,6 +128,15 @@ def test_a_template_that_forgets_the_conversation_is_a_warning(folder: Path) -> 
     assert "leaves out the turns before the last one" in warning
 
 
+@pytest.mark.parametrize(("shape", "is_left_out"), [("mistral7b", True), ("qwen3", False), ("llama31", False)])
+def test_a_template_that_drops_the_system_prompt_in_a_tool_loop_is_a_warning(
+    folder: Path, shape: str, is_left_out: bool
+) -> None:
+    shaped_checkpoint(SHAPES[shape]).tokenizer.save_pretrained(folder)
+    warnings = checked(folder)["warnings"]
+    assert any("leaves out the system prompt behind the result" in one for one in warnings) == is_left_out
+
+
 def test_settings_of_a_worker_apply(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARLEY_DTYPE", "bfloat16")
     monkeypatch.setenv("PARLEY_CONTEXT_LENGTH", "100")
