@@ -44,8 +44,8 @@ def test_once_shows_both_talks_what_is_remembered_and_what_is_found(where: Path)
     demo = _begin(where, "--once")
     out, err = demo.communicate(timeout=250)
     assert demo.returncode == 0, out + err
-    assert "nina . " in out
-    assert "omar . " in out
+    assert "nina > " in out
+    assert "omar > " in out
     assert any(line.startswith("nina < ") and "48213" in line for line in out.splitlines())
     assert any(line.startswith("omar < ") and "Omar" in line for line in out.splitlines())
     assert "searches for" in out
