@@ -13,6 +13,8 @@ import torch
 
 from models.engine import EngineOptions, TorchEngine
 from models.generation import FinishReason
+from models.linear import Kind, Products, place
+from models.linear.int8 import why_not
 from tests.unit.models import lora, tiny
 from tests.unit.models.engine.conftest import Oracle
 from tests.unit.models.engine.reading import job, read
@@ -179,4 +181,25 @@ async def test_half_precision_mixes_as_well(tmp_path):
     alone = [await read(engine.submit([one])[0]) for one in jobs]
     assert [answer.tokens for answer in answers] == [answer.tokens for answer in alone]
     assert len({tuple(answer.tokens) for answer in answers}) == 3
+    await engine.stop()
+
+
+@pytest.mark.parametrize("kind", [Kind.PACKED, Kind.INT8])
+async def test_layers_in_another_form_have_their_adapters(tmp_path, kind):
+    if kind is Kind.INT8 and (reason := why_not(torch.device("cpu"))):
+        pytest.skip(reason)
+    made = tiny.checkpoint()
+    files = [lora.save(tmp_path / f"f{n}", made.model, n) for n in range(2)]
+    merged = {one.name: Oracle(dataclasses.replace(made, model=lora.merged(made.model, one.folder))) for one in files}
+    place(made.model, Products(kind, kind), torch.float32)
+    engine = TorchEngine(made, EngineOptions(threads=1), adapters=files)
+    await engine.start()
+    jobs = [job(range(10, 40), 8, adapter=name) for name in ("f0", "f1", "")]
+    answers = await asyncio.gather(*map(read, engine.submit(jobs)))
+    alone = [await read(engine.submit([one])[0]) for one in jobs]
+    assert [answer.tokens for answer in answers] == [answer.tokens for answer in alone]
+    assert len({tuple(answer.tokens) for answer in answers}) == 3
+    if kind is Kind.PACKED:
+        for one, answer in zip(jobs[:2], answers, strict=False):
+            assert answer.tokens == merged[one.adapter].answer(tuple(one.prompt), 8)
     await engine.stop()
