@@ -47,7 +47,7 @@ _UNSUPPORTED_GENERATION: dict[str, tuple[Any, ...]] = {
     "forced_bos_token_id": (),
     "forced_eos_token_id": (),
     "guidance_scale": (1.0,),
-    "max_new_tokens": (),
+    "max_new_tokens": (256,),  # the default of PARLEY_MAX_TOKENS, which applies in its place
     "min_length": (0,),
     "min_new_tokens": (0,),
     "no_repeat_ngram_size": (0,),
