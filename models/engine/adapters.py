@@ -55,6 +55,11 @@ class Adapters:
         return bool(self._waiting)
 
     @property
+    def can_go_on(self) -> bool:
+        """Whether a sequence waits and no file is being read: once nothing holds memory, `admitted` gets it further."""
+        return bool(self._waiting) and self._reading is None
+
+    @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._known)
 

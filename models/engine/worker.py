@@ -143,7 +143,7 @@ class Worker:
         """Process all messages; wait only if there is nothing to compute."""
         if not self._sequences:
             self._handle(self._idle())
-        elif not self._scheduler.running and not self._scheduler.waiting:
+        elif not self._scheduler.running and not self._scheduler.waiting and not self._adapters.can_go_on:
             self._handle(self.inbox.get())
         with suppress(queue.Empty):
             while True:

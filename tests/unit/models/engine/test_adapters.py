@@ -119,6 +119,19 @@ async def test_adapters_beyond_the_memory_are_given_up_and_loaded_again(tenants)
     assert engine.pool.in_use == 0
 
 
+async def test_what_waits_for_memory_goes_on_when_the_last_answer_that_held_it_ends(tenants):
+    """The other adapter has been read before that end, so no message follows it."""
+    sizes = {files.name: (files.folder / "adapter_model.safetensors").stat().st_size for files in tenants.files}
+    first, second = sorted(sizes, key=sizes.__getitem__)[-2:]
+    engine = await tenants.engine(adapters_gb=1.01 * sizes[second] / (1 << 30))
+    for _ in range(5):
+        jobs = [job(range(10, 30), 60, adapter=first), job(range(10, 30), 2, adapter=second)]
+        long, short = engine.submit(jobs)
+        answers = await asyncio.wait_for(asyncio.gather(read(long), read(short)), 60)
+        assert {answer.reason for answer in answers} == {FinishReason.LENGTH}
+    await engine.stop()
+
+
 async def test_a_bad_adapter_fails_its_own_requests_and_nobody_elses(tenants, tmp_path):
     wide = tiny.checkpoint(hidden_size=128).model
     misfit = lora.save(tmp_path / "misfit", wide)
