@@ -92,8 +92,8 @@ async def test_greedy_answers_are_those_of_llama_cpp(checkpoint):
 
 
 async def test_greedy_answers_are_those_of_transformers_alone_and_thirty_at_once(path, checkpoint):
-    # In bfloat16 the order of sums decides between likely tokens: 13 of these 20 are equal, and of transformers' own two
-    # ways of attention 14. Where they part, the two tokens differ by at most 0.08 in log probability.
+    # In bfloat16 the order of sums decides between likely tokens: 13 of these 20 are equal, and 14 of transformers' own
+    # two ways of attention. Where they part, the two tokens differ by at most 0.08 in log probability.
     model = AutoModelForCausalLM.from_pretrained(CheckpointFiles.find(str(path)).folder, dtype=torch.float32).eval()
     jobs = prompts(checkpoint)
     right = [
