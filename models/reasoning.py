@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from models.control_tokens import sources
@@ -52,11 +53,10 @@ _KNOWN = (
 
 def tags_of(tokenizer: Any) -> ReasoningTags | None:
     """Those that its model may write, of transformers' tokenizer: what its template has counts more than its tokens."""
-    written = "\n".join(sources(tokenizer))
-    tokens = tokenizer.get_vocab()
-    return next(
-        (one for one in _KNOWN if one.begin in written), next((one for one in _KNOWN if one.begin in tokens), None)
-    )
+    written, token = "\n".join(sources(tokenizer)), tokenizer.backend_tokenizer.token_to_id
+    in_template = (one for one in _KNOWN if one.begin in written)
+    in_vocabulary = (one for one in _KNOWN if token(one.begin) is not None)
+    return next(chain(in_template, in_vocabulary), None)
 
 
 def reasoning_tokens(tokenizer: Any) -> ReasoningTokens | None:
