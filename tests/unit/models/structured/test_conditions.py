@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from models.generation import ConstraintError
 from models.structured import ConstraintCompiler
 from tests.unit.models.structured.test_schema import is_allowed
-from tests.unit.models.structured.walks import constraints
 
 TEXT = {"type": "string"}
 AB = {"type": "object", "properties": {"a": TEXT, "b": TEXT}}
@@ -45,13 +43,6 @@ CASES: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
     ({"enum": ["a", 1, None], "not": {"const": 1}}, ["a", None], [1]),
     ({"not": {"type": "null"}}, [1, "x", {}], [None]),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def kept() -> Iterator[ConstraintCompiler]:
-    made = constraints()
-    yield made
-    made.stop()
 
 
 @pytest.mark.parametrize(("schema", "allowed", "refused"), CASES, ids=range(len(CASES)))

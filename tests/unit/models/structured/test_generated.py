@@ -7,7 +7,6 @@ pydantic, which reads the answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
@@ -23,7 +22,7 @@ from models.structured.grammar import WHITESPACE
 from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, tool_constraint
 from tests.unit.models.structured.generated import Schema, model_of, schemas_of
 from tests.unit.models.structured.walks import FORMATS as CHECKED
-from tests.unit.models.structured.walks import constraints, matcher_of, tokenizer, walk
+from tests.unit.models.structured.walks import matcher_of, tokenizer, walk
 
 GENERATORS = {"pydantic": 170, "mcp": 100, "openapi": 100, "zod": 180}
 """How many schemas of each are tried in the long run."""
@@ -35,13 +34,6 @@ UNSAID |= {"union_tag_not_found", "decimal_parsing"}
 """Errors of pydantic about what its schemas do not say: how large a duration may be, how exact a time, that a
 text is a decimal, and that a discriminator with a default must be there."""
 every_generator = pytest.mark.parametrize("generator", GENERATORS)
-
-
-@pytest.fixture(scope="module")
-def kept() -> Iterator[ConstraintCompiler]:
-    made = constraints()
-    yield made
-    made.stop()
 
 
 def json_of(schema: Schema) -> OutputConstraint:

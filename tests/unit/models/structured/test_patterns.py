@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +12,6 @@ from models.structured import ConstraintCompiler, ConstraintError
 from models.structured.complement import plain, unlike
 from models.structured.patterns import looks_around, patterns
 from tests.unit.models.structured.test_schema import is_allowed
-from tests.unit.models.structured.walks import constraints
 from tests.unit.models.tools.test_constraint import accepts
 
 DECIMAL = r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"
@@ -46,13 +44,6 @@ DIALECT = {
     r"^[A-Za-z\]]{2,}$": ["a]"],
 }
 LETTERS = "abfo.-+/019 @[&{},]~$x"
-
-
-@pytest.fixture(scope="module")
-def kept() -> Iterator[ConstraintCompiler]:
-    made = constraints()
-    yield made
-    made.stop()
 
 
 def texts(pattern: str, count: int = 2000) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from models.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler
 from models.structured.grammar import prepared
 from models.structured.schema import FORMATS, closed
-from tests.unit.models.structured.walks import constraints, eos, matcher_of, tokenizer
+from tests.unit.models.structured.walks import eos, matcher_of, tokenizer
 
 A = {"properties": {"a": {"type": "integer"}}}
 CLOSED = {**A, "additionalProperties": False}
@@ -96,13 +95,6 @@ JOINED: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
     ({**BASE, "allOf": [{"required": ["any"]}]}, [{"id": 1, "any": None}], [{"id": 1}, {"id": 1, "any": 1, "z": 1}]),
     ({"type": "object", "allOf": [{"required": ["a"]}]}, [{"a": 1}, {"a": 1, "z": 1}], [{}]),
 ]
-
-
-@pytest.fixture(scope="module")
-def kept() -> Iterator[ConstraintCompiler]:
-    made = constraints()
-    yield made
-    made.stop()
 
 
 @pytest.mark.parametrize(("schema", "allowed", "refused"), JOINED)

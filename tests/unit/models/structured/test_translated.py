@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -15,7 +14,6 @@ from models.structured import ConstraintCompiler
 from models.structured.grammar import prepared
 from models.structured.translated import MOST_PLACES, TooManyPlacesError, translated
 from tests.unit.models.structured.test_schema import is_allowed
-from tests.unit.models.structured.walks import constraints
 
 PART = {"type": "object", "properties": {"a": {"type": "string", "format": "byte"}}, "required": ["a"]}
 KIND = {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}
@@ -59,13 +57,6 @@ CASES: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
     ({"type": "array", "minItems": 1.0, "maxItems": 2**64}, [[1]], [[]]),
     ({"default": {"multipleOf": 999983, "enum": [2**60]}, "type": "integer"}, [1], ["x"]),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def kept() -> Iterator[ConstraintCompiler]:
-    made = constraints()
-    yield made
-    made.stop()
 
 
 @pytest.mark.parametrize(("schema", "allowed", "refused"), CASES, ids=range(len(CASES)))
