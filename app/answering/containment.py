@@ -89,7 +89,7 @@ class Containment:
             token_log, record = partition.ownership.token_log, inflight.accepted.record
             await token_log.delivered([await token_log.send(end, record.key, inflight.trace_headers)])
             if inflight.answer is not None:
-                await inflight.answer.told(end)
+                await inflight.answer.send_beside(end)
                 await inflight.answer.delivered()
         return end, self._letter(partition, inflight, end, WireError(code, message), answering)
 

@@ -74,7 +74,7 @@ class Answering:
     async def to_its_end(self) -> TokenEvent:
         """Let models write the answer, or the error that it ends with; returns its last event."""
         if (end := self.run.accepted.former.end) is not None:
-            await self.run.answer.told()
+            await self.run.answer.send_beside()
             await self.run.answer.delivered()
             return end
         try:

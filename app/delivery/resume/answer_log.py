@@ -102,7 +102,7 @@ class AnswerLog:
         events = [*self._recovered, *([former.end] if former and former.end else [])]
         self.beside = Beside(tokens, accepted.key, events)
 
-    async def told(self, *events: TokenEvent) -> None:
+    async def send_beside(self, *events: TokenEvent) -> None:
         """Send what goes with these events, and with those of a former owner (beside.py)."""
         self._deliveries += await self.beside.send(self._now(), *events)
 
@@ -402,7 +402,7 @@ class AnswerLog:
 
     async def _send(self, event: TokenEvent) -> None:
         self._deliveries.append(await self._tokens.send(event, self._accepted.record.key, self._trace_headers))
-        await self.told(event)
+        await self.send_beside(event)
 
 
 def call_id(user_id: str, request_id: str, index: int) -> str:
