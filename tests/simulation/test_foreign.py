@@ -40,7 +40,7 @@ def test_each_foreign_record_is_one_request_and_each_answer_one_record_of_others
 
 _REQUEST = _Taking._request
 _LEAVE = Leaving.leave
-_TOLD = AnswerLog.told
+_TOLD = AnswerLog.send_beside
 _SEND_BESIDE = Beside.send
 _TO_PRODUCER = TokenLog.send_beside
 
@@ -115,7 +115,7 @@ MUTANTS: dict[str, Mutant] = {
         Beside, "send", _owes_nothing, foreign_storm
     ),
     "a request is committed before its records of tokens are delivered": Mutant(
-        AnswerLog, "told", _tells_the_end_behind_the_commit, foreign_storm
+        AnswerLog, "send_beside", _tells_the_end_behind_the_commit, foreign_storm
     ),
     "records of tokens do not say which owner wrote them": Mutant(
         TokenLog, "send_beside", _keeps_the_first_epoch, foreign_storm
