@@ -37,6 +37,12 @@ def paced_question(number: int, user: str) -> dict[str, object]:
     return {**_said(number, user), "max_tokens": 20, **tools, **reasoning}
 
 
+def plain_question(number: int, user: str) -> dict[str, object]:
+    """What workers of every version know."""
+    tools = {"tools": TOOLS} if number % 4 == 3 else {}
+    return {"prompt": f"question {number} of {user}", "max_tokens": 20, **tools}
+
+
 def _said(number: int, user: str) -> dict[str, object]:
     """Every fifth one continues its conversation by messages, and the others by a prompt."""
     text = f"question {number} of {user}"

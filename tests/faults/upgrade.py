@@ -21,7 +21,7 @@ from pathlib import Path
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from tests.faults.load import Load
+from tests.faults.load import Load, plain_question
 from tests.faults.verdict import judge
 from tests.faults.watch import Watch
 from tests.faults.worker_process import ROOT, WorkerProcess
@@ -82,7 +82,7 @@ async def main(ref: str, seconds: float, folder: Path) -> int:
         with checked_out(ref, folder) as tree:
             versions = {"old": tree, "new": ROOT}
             async with Watch(settings) as watch:
-                async with Load(settings, per_s=5.0) as load:
+                async with Load(settings, per_s=5.0, ask=plain_question) as load:
                     await take_turns(settings, versions, seconds, folder)
                     await run_both(settings, versions, seconds, folder)
                 with worker_of(ROOT, settings, folder / "last.log") as last:
