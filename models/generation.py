@@ -191,7 +191,8 @@ class Delta:
     `text` is what they add: it never ends in half a character or in the beginning of a possible stop string. `logprobs`
     has one entry per token if the job asked for them; `calls` are the parts of calls that the tokens add. The first
     `Delta` has the `prompt_logprobs`, one entry per token of the prompt but the first; it has no tokens if the answer
-    ends at once.
+    ends at once. `redraws`: from here on the answer has other words than it would have had, as what has written its
+    beginning is gone.
     """
 
     index: int
@@ -201,6 +202,7 @@ class Delta:
     calls: tuple[CallDelta, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     reasoning: str = ""
+    redraws: bool = False
 
 
 MOST_WEIGHT = 1 << 18
@@ -231,6 +233,7 @@ def merged(parts: Sequence[Delta]) -> Delta:
         tuple(call for part in parts for call in part.calls),
         parts[0].prompt_logprobs,
         "".join(part.reasoning for part in parts),
+        any(part.redraws for part in parts),
     )
 
 

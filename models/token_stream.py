@@ -84,7 +84,10 @@ class TokenStream:
             return event
         parts = [event]
         room = MOST_WEIGHT - weight(event)
-        while self._events and isinstance(more := self._events[0], Delta) and (room := room - weight(more)) >= 0:
+        while self._events and isinstance(more := self._events[0], Delta) and not more.redraws:
+            room -= weight(more)
+            if room < 0:
+                break
             parts.append(more)
             self._events.popleft()
         return merged(parts)

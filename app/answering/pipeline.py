@@ -32,7 +32,7 @@ from app.delivery.partition import Partition
 from app.delivery.resume.tokens import EventTooLargeError
 from app.settings import Settings
 from app.wire.error import ErrorCode
-from app.wire.event import FILTERED, Plan, TokenEvent
+from app.wire.event import FILTERED, OUTSIDE, Plan, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
 from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
@@ -130,6 +130,8 @@ class Answering:
         """Write the tokens, or raise `Over` if no record can hold them."""
         if not self.run.answer.has_room_for(delta):
             raise Over(self.run.ended_by(FinishReason.LENGTH, prompt_tokens))
+        if delta.redraws:
+            await self.run.answer.resumed("the model's server", redraws=True)
         try:
             await self.run.answer.write(delta)
         except EventTooLargeError as error:
@@ -185,6 +187,8 @@ class Answering:
         if end.reason is FinishReason.FILTERED:
             category = answer.plan.filtered
             message = f"the guard of this service ends the answer: {category}"
+            if category is None:
+                category, message = OUTSIDE, "the content filter of the model's server ends the answer"
             await answer.notice(FILTERED, message, {"category": category})
         if not answer.has_room_for_calls(end.calls):
             return await answer.done(dataclasses.replace(end, reason=FinishReason.LENGTH, calls=()))

@@ -34,7 +34,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     Options that are not set have the values of the settings. `memory_share` is the part of the memory for KV caches.
     `model` is the name that the servers know, `api_key_env` the environment variable with their key. A server of the
     dialect `vllm` takes vLLM's parameters, too, and can continue an answer: a sampled one with other words, or not at
-    all if `redraws` is false.
+    all if `redraws` is false. `azure` is Azure OpenAI's REST API of an `api_version`, with a resource's endpoint as URL
+    and a deployment as model; `triton` is the OpenAI frontend of NVIDIA's Triton.
     """
 
     path: str | None = None
@@ -42,7 +43,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     urls: tuple[str, ...] = ()
     model: str | None = None
     api_key_env: str | None = None
-    dialect: Literal["openai", "vllm"] | None = None
+    dialect: Literal["openai", "vllm", "azure", "triton"] | None = None
+    api_version: str | None = None
     connect_s: float | None = None
     silence_s: float | None = None
     patience_s: float | None = None
@@ -81,11 +83,15 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             yield "engine = 'openai' needs urls and model"
         if not all(url.startswith(("http://", "https://")) for url in self.urls):
             yield "a URL must begin with http:// or https://"
+        if (self.dialect == "azure") != bool(self.api_version):
+            yield "dialect = 'azure' needs an api_version, and no other dialect has one"
         if min(getattr(self, name) or 1.0 for name in ("connect_s", "silence_s", "patience_s")) <= 0:
             yield "a time must be above 0"
 
 
-_REMOTE = ("urls", "model", "api_key_env", "dialect", "connect_s", "silence_s", "patience_s", "redraws")
+_REMOTE = (
+    "urls", "model", "api_key_env", "dialect", "api_version", "connect_s", "silence_s", "patience_s", "redraws",
+)  # fmt: skip
 
 
 class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -209,6 +209,7 @@ def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> S
     }
     if name in policy.fallback.chain:
         given.setdefault("patience_s", _IMPATIENT_S)
+    given |= {"azure_version": spec.api_version or "", "has_length": spec.dialect != "triton"}
     options = RemoteOptions(name, spec.model or "", spec.urls, key, spec.dialect == "vllm", **given)
     try:
         engine = RemoteEngine(options)

@@ -44,6 +44,8 @@ DEGRADED = "degraded"
 FALLBACK = "fallback"
 CACHED = "cached"
 FILTERED = "filtered"
+OUTSIDE = "outside"
+"""The category of what the server of an outside model has filtered."""
 TOOL_CALLS = "tool_calls"
 TOOL_RESULTS = "tool_results"
 

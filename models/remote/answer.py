@@ -25,10 +25,10 @@ _PIECE = 4096  # characters of one delta whose tokens are bytes
 
 class RemoteAnswer:
     """Raises `ValueError` for what no server should send. Stop strings are those of the job if the servers do not get
-    them.
+    them. Unless a server `has_length`, an answer of `max_tokens` was cut by them, whatever it says.
     """
 
-    def __init__(self, job: Job, stream: TokenStream, *, stops_here: bool = False) -> None:
+    def __init__(self, job: Job, stream: TokenStream, *, stops_here: bool = False, has_length: bool = True) -> None:
         self.job = job
         self.stream = stream
         self.ended = False
@@ -39,10 +39,12 @@ class RemoteAnswer:
         self.begun, self.ids = begun_and_ids(job.generated)
         self._tokens = list(job.generated)
         self._stops = StopStrings(job.stop if stops_here else ())
+        self._has_length = has_length
         self._late = ""  # text whose tokens are written already
         self._has_ids: bool | None = None  # whether the present stream tells them; None before its first text
         self._usage: Any = None
         self._reason: FinishReason | None = None
+        self._redraws = False  # the next words are not those that the server before would have drawn
         self._size = 0
         self._most = BYTES_PER_ASKED_TOKEN * job.max_tokens + SLACK_BYTES
 
@@ -77,6 +79,8 @@ class RemoteAnswer:
     def begin_stream(self) -> None:
         """A server is asked for the rest. What has been held back has no bytes in the log: it is written again."""
         self._has_ids, self._reason = None, None
+        is_broken = len(self._tokens) > len(self.job.generated)  # readers know of what was generated before this job
+        self._redraws = is_broken and not self.job.sampling.is_determined
         if not self.ids:
             self._stops.held = ""
 
@@ -129,7 +133,8 @@ class RemoteAnswer:
         self.begun += shown
 
     def _deliver(self, tokens: tuple[int, ...], text: str) -> None:
-        self.stream.push(Delta(len(self._tokens), tokens, text))
+        self.stream.push(Delta(len(self._tokens), tokens, text, redraws=self._redraws))
+        self._redraws = False
         self._tokens += tokens
         if self._has_ids:
             self.ids += [token - BYTES for token in tokens]
@@ -138,7 +143,9 @@ class RemoteAnswer:
         """The server has closed the stream. Raises `ValueError` if the answer is not complete."""
         if self._reason is None:
             raise ValueError("the server closed the connection in the middle of the answer")
-        self.end(self._reason)
+        written = _count(self._usage, "completion_tokens") or 0
+        is_cut = self._reason is FinishReason.STOP and not self._has_length and written >= self.job.max_tokens
+        self.end(FinishReason.LENGTH if is_cut else self._reason)
 
     def end(self, reason: FinishReason) -> None:
         self.ended = True

@@ -49,6 +49,8 @@ class RemoteOptions:
     longest_s: How long a whole answer may take.
     patience_s: How long a request waits while no server answers.
     redraws: A sampled answer that is resumed goes on, with other words; else it ends as `partial`.
+    azure_version: The `api-version` of Azure OpenAI's REST API; `urls` are its endpoints then, `model` a deployment.
+    has_length: The servers say `length` where `max_tokens` ends an answer; Triton's frontend says `stop` of all ends.
     """
 
     name: str
@@ -64,6 +66,8 @@ class RemoteOptions:
     longest_s: float = 3600.0
     patience_s: float = 60.0
     redraws: bool = True
+    azure_version: str = ""
+    has_length: bool = True
 
 
 class RemoteEngine:
@@ -111,7 +115,8 @@ class RemoteEngine:
 
     def _submit(self, job: Job) -> TokenStream:
         stream = TokenStream(self._cancel)
-        answer = RemoteAnswer(job, stream, stops_here=self._options.is_vllm)
+        options = self._options
+        answer = RemoteAnswer(job, stream, stops_here=options.is_vllm, has_length=options.has_length)
         if len(self._tasks) >= self._options.max_running + self._options.max_waiting:
             answer.fail("overloaded", "the engine's queue is full; try again later")
             return stream
@@ -164,7 +169,8 @@ class RemoteEngine:
             return
         if error.status_code in _BAD_REQUEST and error.status_code not in _MISCONFIGURED:
             log.warning("%s refuses a request: %s", server.url, _kind(error))
-            _refuse(answer, f"the model's server refuses the request ({_kind(error)})")
+            filtered = ": its content filter" if error.code == "content_filter" else ""
+            _refuse(answer, f"the model's server refuses the request ({_kind(error)}{filtered})")
             return
         answer.why = _kind(error)
         log.warning("%s refused an answer: %s", server.url, _kind(error))
@@ -250,6 +256,8 @@ class RemoteEngine:
             if not options.is_vllm:
                 raise RefusedError("continue_final_message: this model's server does not take it")
             common["extra_body"] |= {"continue_final_message": True, "add_generation_prompt": False}
+        if options.azure_version and "max_tokens" in common:  # which its newer models refuse
+            common["max_completion_tokens"] = common.pop("max_tokens")
         return await server.client.chat.completions.create(messages=content.messages, **common)
 
     def _over(self, task: asyncio.Task[None], answer: RemoteAnswer) -> None:
@@ -287,17 +295,16 @@ def servers_of(options: RemoteOptions) -> Servers:
     import openai
 
     timeout = openai.Timeout(options.silence_s, connect=options.connect_s)
-    clients = {
-        url: openai.AsyncOpenAI(
-            base_url=url,
-            api_key=options.api_key or "none",
-            timeout=timeout,
-            max_retries=0,
-            http_client=client_of(timeout=timeout),
-        )
-        for url in options.urls
-    }
-    return Servers([Server(url, client) for url, client in clients.items()], options.max_running)
+    common: dict[str, Any] = {"api_key": options.api_key or "none", "timeout": timeout, "max_retries": 0}
+
+    def client(url: str) -> Any:
+        http = client_of(timeout=timeout)
+        if options.azure_version:
+            version = options.azure_version
+            return openai.AsyncAzureOpenAI(azure_endpoint=url, api_version=version, http_client=http, **common)
+        return openai.AsyncOpenAI(base_url=url, http_client=http, **common)
+
+    return Servers([Server(url, client(url)) for url in options.urls], options.max_running)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

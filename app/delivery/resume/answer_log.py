@@ -321,11 +321,11 @@ class AnswerLog:
         """Show readers something that nothing depends on."""
         await self._send(self._notice(code, message, details))
 
-    async def resumed(self, *, redraws: bool = False) -> None:
+    async def resumed(self, lost: str = "a worker", *, redraws: bool = False) -> None:
         """`redraws`: what follows are other words than the answer would have had."""
         how = ", with other words than it would have had" if redraws else ""
         details = {"redraws": True} if redraws else None
-        await self._send(self._notice(RESUMED, f"a worker was lost; the answer continues{how}", details))
+        await self._send(self._notice(RESUMED, f"{lost} was lost; the answer continues{how}", details))
 
     async def delivered(self) -> None:
         """Wait for all deliveries."""

@@ -12,7 +12,7 @@ from app.delivery.resume.quarantine import MOST_ATTEMPTS
 from app.policy.file import Policy
 from app.wire.event import ATTEMPT, EventType, Notice, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
-from models.generation import FinishReason
+from models.generation import End, FinishReason, Job, StreamEvent, Usage
 from tables import records
 from tables.records import Conversation, Erased, Table, Turn
 from tests.unit.answering.bench import ASKED_AT, NOW, BenchPartition, Told, answered, same_at_every_cut
@@ -69,6 +69,27 @@ async def test_an_answer_that_goes_on_says_so_once() -> None:
     told = await answered(before=whole.events[:2])
     assert told.notices == [ATTEMPT, "resumed"]
     assert [event.index for event in told.events if event.type is EventType.TOKEN] == [2, 3, 4, 5]
+
+
+async def test_readers_are_told_where_a_models_server_goes_on_with_other_words() -> None:
+    one = model()
+    words_of(one).redraws_at = 3
+    told = await answered(models=[one])
+    (notice,) = [event for event in told.events if event.notice is not None]
+    assert notice.notice is not None
+    assert (notice.notice.code, notice.notice.details, notice.index) == ("resumed", {"redraws": True}, 3)
+    assert notice.notice.message.startswith("the model's server was lost")
+    assert told.text == (await answered()).text
+
+
+async def test_what_the_server_of_a_model_filters_is_said_to_be_of_its_filter() -> None:
+    def before(job: Job, index: int) -> StreamEvent | None:
+        return End(2, FinishReason.FILTERED, Usage(len(job.prompt), 2)) if index == 2 else None
+
+    told = await answered(models=[model(before=before)])
+    (notice,) = [event.notice for event in told.events if event.notice is not None]
+    assert (notice.code, notice.details) == ("filtered", {"category": "outside"})
+    assert (told.end.finish_reason, told.end.index) == (FinishReason.FILTERED, 2)
 
 
 async def test_an_answer_with_an_end_is_committed_and_nothing_is_written_again() -> None:

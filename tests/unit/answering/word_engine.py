@@ -62,7 +62,7 @@ class _Words:
             token, text = engine.word(job, index) if said is None else (index, said[index])
             scores = () if job.sampling.logprobs is None else (_score(job, token),)
             delta = delta_of(index, [(token, text)], reasoned(job, most))
-            yield replace(delta, logprobs=scores)
+            yield replace(delta, logprobs=scores, redraws=index == engine.redraws_at)
             index += 1
         self._engine.open.discard(self)
         if calls:
@@ -83,7 +83,8 @@ def _score(job: Job, token: int) -> TokenLogprob:
 class Words:
     """An engine whose token follows from the prompt, the seed and the index; or that `says` what a test wants.
 
-    jobs: All that it got. open: Streams that have no end, and that were not cancelled.
+    jobs: All that it got. open: Streams that have no end, and that were not cancelled. redraws_at: The token before
+    which another server of its goes on with other words.
     """
 
     context_length = CONTEXT
@@ -93,6 +94,7 @@ class Words:
     def __init__(self, name: str, says: Says | None, before: Before) -> None:
         self.model_version = f"{name}@1"
         self.says, self.before = says, before
+        self.redraws_at: int | None = None
         self.jobs: list[Job] = []
         self.open: set[_Words] = set()
 

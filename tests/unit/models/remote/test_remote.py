@@ -346,6 +346,24 @@ async def test_a_server_that_fails_in_the_middle_is_followed_by_the_ids(
         assert answer.tokens == [BYTES + number for number in range(12)]
 
 
+@pytest.mark.parametrize(("temperature", "expected"), [(1.0, [3]), (0.0, [])])
+async def test_readers_are_told_where_another_server_goes_on_with_other_words(
+    servers: list[OutsideServer], new_engine: NewEngine, temperature: float, expected: list[int]
+) -> None:
+    """Its first token waits to be read apart, so that the notice stands before it."""
+    servers[0].trouble, servers[0].after = "close", 3
+    for server in servers:
+        server.tells_ids = True
+    jobs = [job_of(max_tokens=12, sampling=Sampling(temperature), user=f"{number}") for number in range(4)]
+    streams = new_engine(2).submit(jobs)
+    found = []
+    for stream in streams:
+        deltas = [event async for event in stream if isinstance(event, Delta)]
+        found.append([delta.index for delta in deltas if delta.redraws])
+    assert {tuple(one) for one in found} <= {(), tuple(expected)}
+    assert tuple(expected) in {tuple(one) for one in found}
+
+
 async def test_what_another_model_has_begun_is_text_and_what_follows_are_ids(
     servers: list[OutsideServer], new_engine: NewEngine
 ) -> None:
