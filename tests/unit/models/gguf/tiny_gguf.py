@@ -1,4 +1,4 @@
-"""GGUF files of tiny models, written with llama.cpp's own package from models of transformers."""
+"""GGUF files of models of transformers, written with llama.cpp's own package."""
 
 import json
 from dataclasses import dataclass, field
@@ -34,6 +34,8 @@ class Contents:
         writer = gguf.GGUFWriter(path, self.architecture)
         for name, value in self.values.items():
             kind = gguf.GGUFValueType.get_type(value)
+            if kind is gguf.GGUFValueType.INT32 and value >= 0:
+                kind = gguf.GGUFValueType.UINT32  # llama.cpp wants no other one
             element = gguf.GGUFValueType.get_type(value[0]) if isinstance(value, list) else None
             writer.add_key_value(name, value, kind, sub_type=element)
         as_type = gguf.GGMLQuantizationType[quantized]
@@ -47,7 +49,8 @@ class Contents:
         return path
 
 
-def contents(kind: str, made: Any) -> Contents:
+def contents(kind: str, made: Any, vocabulary: dict[str, Any] | None = None) -> Contents:
+    """`vocabulary`: the keys of the tokenizer; those of tiny's if there is none."""
     config, architecture = made.config, ARCHITECTURES[kind]
     its = {
         "context_length": config.max_position_embeddings,
@@ -57,34 +60,37 @@ def contents(kind: str, made: Any) -> Contents:
         "attention.head_count": config.num_attention_heads,
         "attention.head_count_kv": config.num_key_value_heads,
         "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
-        "attention.key_length": 16,
-        "attention.value_length": 16,
+        "attention.key_length": config.head_dim,
+        "attention.value_length": config.head_dim,
     }
     rope = config.rope_parameters
     its["rope.freq_base"] = float(rope.get("full_attention", rope)["rope_theta"])
     if kind.startswith("gemma"):
         its["attention.sliding_window"] = config.sliding_window
     else:
-        its["rope.dimension_count"] = 16
+        its["rope.dimension_count"] = config.head_dim
     if kind == "gemma2":
         its |= {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
     values = {f"{architecture}.{key}": value for key, value in its.items()}
-    return Contents(architecture, values | byte_level(), tensors(architecture, made))
+    vocabulary = byte_level() if vocabulary is None else vocabulary
+    return Contents(architecture, values | vocabulary, tensors(architecture, made))
 
 
-def byte_level() -> dict[str, Any]:
-    """Keys of tiny's tokenizer."""
-    backend = json.loads(tiny.tokenizer().backend_tokenizer.to_str())
+def byte_level(tokenizer: Any = None, template: str = tiny.TEMPLATE) -> dict[str, Any]:
+    """Keys of a tokenizer, tiny's if there is none; its words are cut as GPT-2's are."""
+    tokenizer = tiny.tokenizer() if tokenizer is None else tokenizer
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
     tokens = sorted(backend["model"]["vocab"], key=backend["model"]["vocab"].get)
+    special = {token["content"] for token in backend["added_tokens"]}
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [3 if token in tiny.SPECIAL else 1 for token in tokens],
+        "tokenizer.ggml.token_type": [3 if token in special else 1 for token in tokens],
         "tokenizer.ggml.merges": [" ".join(merge) for merge in backend["model"]["merges"]],
-        "tokenizer.ggml.eos_token_id": 0,
-        "tokenizer.ggml.padding_token_id": 4,
-        "tokenizer.chat_template": tiny.TEMPLATE,
+        "tokenizer.ggml.eos_token_id": tokenizer.eos_token_id,
+        "tokenizer.ggml.padding_token_id": tokenizer.pad_token_id,
+        "tokenizer.chat_template": template,
     }
 
 
@@ -100,13 +106,13 @@ def tensors(architecture: str, made: Any) -> dict[str, np.ndarray]:
         stem, _, suffix = name.rpartition(".")
         values = weight.float().numpy().copy()
         if architecture == "llama" and stem.endswith(("q_proj", "k_proj")):
-            values = _interleaved(values)
+            values = _interleaved(values, made.config.head_dim)
         if architecture.startswith("gemma") and stem.endswith("norm"):
             values += 1
         written[f"{names.get_name(stem)}.{suffix}"] = values
     return written
 
 
-def _interleaved(weight: np.ndarray) -> np.ndarray:
-    """llama.cpp rotates neighbours in Llama's heads of 16, transformers one half with the other."""
-    return weight.reshape(-1, 2, 8, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
+def _interleaved(weight: np.ndarray, head: int) -> np.ndarray:
+    """llama.cpp rotates neighbours in Llama's heads, transformers one half with the other. Also for a bias."""
+    return weight.reshape(-1, 2, head // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)

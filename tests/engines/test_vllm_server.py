@@ -16,7 +16,8 @@ from models.generation import ConstraintKind, End, FinishReason, Job, OutputCons
 from models.prompts import PromptBuilder
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
 from models.remote.tokens import BYTES
-from tests.engines.vllm_server import NAME, VllmServer
+from tests.engines.server_process import NAME
+from tests.engines.vllm_server import VllmServer
 from tests.unit.models.engine.reading import Answer, job, read
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, pytest.mark.timeout(900)]
