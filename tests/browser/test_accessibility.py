@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import BrowserContext, expect
 
-from tests.browser.test_page import JSON, MARKDOWN, past
+from tests.browser.test_page import JSON, past
+from tests.browser.test_page_words import WIDE as MARKDOWN
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.npm import NODE, NPM, installed
 
@@ -18,7 +19,10 @@ HIT = {"request_id": "r", "conversation_id": "c", "role": "user", "text": "my pa
 async def test_axe_finds_nothing_in_any_view(context: BrowserContext, gateway: GatewayProcess) -> None:
     axe = (installed(Path(__file__).parent / "npm") / "axe-core" / "axe.min.js").read_text()
     page = await context.new_page()
-    turns = [past(MARKDOWN), past(JSON), {**past("cut"), "finish_reason": "length"}]
+    call = {"id": "1", "name": "look_up", "arguments": '{"word": "parcel"}'}
+    turns = [past(MARKDOWN), {**past(JSON), "tool_calls": [call]}, {**past("cut"), "finish_reason": "length"}]
+    rows = [{"conversation_id": "c", "title": "My parcel", "turns": 3, "last_at": 1}]
+    await page.route("**/v1/conversations?*", lambda route: route.fulfill(json={"conversations": rows}))
     await page.route("**/v1/conversations/*", lambda route: route.fulfill(json={"turns": turns}))
     await page.route("**/v1/search?*", lambda route: route.fulfill(json={"hits": [HIT]}))
     for scheme, width in (("light", 1100), ("dark", 390)):
@@ -27,7 +31,17 @@ async def test_axe_finds_nothing_in_any_view(context: BrowserContext, gateway: G
         await page.goto(gateway.url)
         await expect(page.locator("article")).to_have_count(3)
         await page.evaluate(axe)
+        await page.get_by_role("button", name="Edit this question").first.click()
+        await page.locator(".call summary").click()
         talk = await page.evaluate("axe.run().then(found => found.violations)")
+        await page.get_by_role("button", name="Cancel").click()
+        if width < 700:
+            await page.get_by_role("button", name="Conversations", exact=True).click()
+        await page.get_by_role("button", name="Options of My parcel").click()
+        talk += await page.evaluate("axe.run().then(found => found.violations)")
+        await page.get_by_role("button", name="Erase all…").click()
+        talk += await page.evaluate("axe.run().then(found => found.violations)")
+        await page.get_by_role("button", name="Keep them").click()
         await page.keyboard.press("Control+k")
         await page.keyboard.type("parcel\n")
         await expect(page.locator(".hit")).to_have_count(1)

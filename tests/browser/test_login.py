@@ -15,9 +15,13 @@ async def test_a_key_is_asked_for_and_says_who_one_is(browser: Browser, settings
     with GatewayProcess(guarded, tmp_path / "gateway.log") as gateway:
         page = await browser.new_page()
         await page.goto(gateway.url)
+        told = page.get_by_role("alert")
+        await expect(told).not_to_be_visible()
         for key in ("not-a-key-at-all", "key-of-nina-0123"):
             await page.get_by_label("Key", exact=True).fill(key)
             await page.get_by_label("Key", exact=True).press("Enter")
+            if key.startswith("not"):
+                await expect(told).to_contain_text("does not know this key")
         await expect(page.get_by_label("User", exact=True)).to_have_value("nina")
         assert not await page.get_by_label("User", exact=True).is_editable()
         await page.get_by_label("Message").fill("hello")

@@ -49,11 +49,18 @@ async def test_a_call_and_its_result_are_shown_and_found_again(
 ) -> None:
     page = await enter(context, offering_gateway, "tess")
     await say(page, "What does it mean?")
-    calls = page.locator("article").last.locator(".calls p")
-    await expect(calls.first).to_contain_text("look_up", timeout=LONG_MS)
+    calls = page.locator("article").last.locator(".call")
+    await expect(calls.first.locator("summary")).to_contain_text("Look up", timeout=LONG_MS)
     await expect(calls.first).to_contain_text("the meaning of", timeout=LONG_MS)
     await expect(page.locator("article").last).to_have_attribute("data-state", "length", timeout=LONG_MS)
     assert await calls.count() > 1
+    # Details are folded, and stay open as the answer goes on.
+    await expect(calls.first.locator("pre").first).not_to_be_visible()
+    await calls.first.locator("summary").click()
+    await expect(calls.first.locator("pre").last).to_contain_text("the meaning of")
+    result = await calls.first.locator("pre").last.inner_text()
     await stored(offering_gateway, "tess", 1)
     await page.reload()
-    await expect(calls.first).to_contain_text("look_up", timeout=LONG_MS)
+    await calls.first.locator("summary").click()
+    await expect(calls.first.locator("pre").first).to_contain_text("look_up")
+    await expect(calls.first.locator("pre").last).to_have_text(result)

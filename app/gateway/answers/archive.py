@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
+import msgspec
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
@@ -32,7 +33,7 @@ from app.reader.rule import Key
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import ErrorCode, WireError
-from app.wire.event import EventType, TokenEvent
+from app.wire.event import TOOL_RESULTS, EventType, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
 
@@ -43,6 +44,17 @@ _AT_ONCE = 4
 _POLL_MS = 200
 _MOST_OF_A_BATCH = 500
 """Records, after which other tasks of the event loop run."""
+
+
+class ShownResult(msgspec.Struct, frozen=True):
+    """The beginning of a tool's result, as the notice of it shows it."""
+
+    tool_call_id: str
+    content: str
+
+
+class _Results(msgspec.Struct, frozen=True):
+    results: tuple[ShownResult, ...] = ()
 
 
 @dataclass(slots=True)
@@ -102,6 +114,29 @@ class Archive:
                     turns[turn.request_id] = turn
         return list(turns.values())
 
+    async def tool_results(self, user_id: str, request_id: str) -> list[ShownResult]:
+        """What tools have answered to the calls of a request, as its readers saw it, as long as `tokens` keeps it.
+
+        None for an id without a time, which may be anywhere in the log. Raises `ApiError`.
+        """
+        made_at = time_of(request_id)
+        if made_at is None or self._erasures.at(user_id) > made_at * 1000:
+            return []
+        found: dict[str, ShownResult] = {}
+        async with self._turns.turn(user_id):
+            self._metrics.scans.inc()
+            async with aclosing(self._of(user_id, "tokens", int((made_at - MARGIN_S) * 1000))) as records:
+                async for record in records:
+                    if record.key != user_id.encode():
+                        continue
+                    event = _event(record)
+                    if event is None or event.request_id != request_id:
+                        continue
+                    found |= {result.tool_call_id: result for result in _results(event)}
+                    if event.is_end:
+                        break
+        return list(found.values())
+
     def _of(self, user_id: str, topic: str, since_ms: int | None = None) -> AsyncGenerator[ConsumerRecord, None]:
         partition = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))
         return scan(self._settings.cluster, partition, bounds.SCAN_RECORDS, since_ms=since_ms)
@@ -158,11 +193,27 @@ def time_of(request_id: str) -> float | None:
     return (made.int >> 80) / 1000 if made.version == 7 else None
 
 
-def _read(rule: ReaderRule, record: ConsumerRecord, key: Key) -> None:
+def _event(record: ConsumerRecord) -> TokenEvent | None:
     try:
-        event = decode(TokenEvent, record.value, record.headers)
+        return decode(TokenEvent, record.value, record.headers)
     except WireError:
-        return  # the live reader has logged it
+        return None  # the live reader has logged it
+
+
+def _results(event: TokenEvent) -> tuple[ShownResult, ...]:
+    """Those that the event tells; none if it is another one, or no worker's."""
+    if event.notice is None or event.notice.code != TOOL_RESULTS:
+        return ()
+    try:
+        return msgspec.convert(event.notice.details, _Results).results
+    except msgspec.ValidationError:
+        return ()
+
+
+def _read(rule: ReaderRule, record: ConsumerRecord, key: Key) -> None:
+    event = _event(record)
+    if event is None:
+        return
     if event.type is EventType.FENCE or (event.user_id, event.request_id) == key:
         rule.read(record.partition, record.offset, event)
     elif event.epoch is not None:

@@ -88,6 +88,14 @@ async def follow(request: Request, request_id: str, starting_after: str | None =
     return await AnswerStreams(gateway, caller, identity).follow(request_id, after)
 
 
+@router.get("/{request_id}/tool-results", responses=replies(shape(request_id="string", results="array")))
+async def tool_results(request: Request, request_id: str) -> Response:
+    """The results of the answer's calls, as far as programs on Kafka run its tools and the log still has them."""
+    gateway, identity = await _of_user(request, request_id)
+    results = await while_connected(request, gateway.archive.tool_results(identity.user_id, request_id))
+    return json_response({"request_id": request_id, "results": results})
+
+
 @router.delete("/{request_id}", status_code=202, responses=replies(_CANCELLING, status=202))
 async def cancel(request: Request, request_id: str) -> Response:
     """End the answer; the text so far is kept."""

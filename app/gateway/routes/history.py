@@ -164,9 +164,11 @@ def _as_json(turn: Turn) -> dict[str, Any]:
         "request_id": turn.request_id,
         "prompt": turn.prompt,
         "answer": turn.answer,
+        "reasoning": turn.reasoning,
         "tool_calls": turn.tool_calls,
         "finish_reason": turn.finish_reason,
         "usage": turn.usage,
         "model_version": turn.model_version,
         "created_at": turn.created_at,
+        "timing": turn.timing,
     }

@@ -2,12 +2,13 @@
 
 import { Answer, type NoticeDetails, type TokenEvent } from '../../../reader/reader.mjs'
 import type { Call, Turn } from './api'
+import { ofError, ofNotice } from './words'
 
 const SILENCE_MS = 2500
-// A plan is for programs, and results are shown beside their calls.
-const SILENT = new Set(['plan', 'tool_results'])
-// Tokens of an answer that was complete already arrive at once; they show no speed.
-const LEAST_S = 0.2
+// A plan is for programs, and calls and results are shown as such.
+const SILENT = new Set(['plan', 'tool_calls', 'tool_results'])
+// A shorter time is no measure of speed.
+const LEAST_S = 0.05
 
 /** The first attempt at a request that was in Kafka before its worker is no news. */
 function isSilent(notice: TokenEvent['notice']): boolean {
@@ -15,12 +16,15 @@ function isSilent(notice: TokenEvent['notice']): boolean {
   return SILENT.has(notice?.code ?? '') || attempt <= 1
 }
 
+export type State = 'waiting' | 'answering' | 'over'
+
+/** Of an answer that is over, but for its state and its model: outside servers count their tokens at the end. */
 export interface Figures {
   firstTokenMs: number | null
   tokensPerS: number | null
-  tokens: number
+  tokens: number | null
   model: string
-  state: string
+  state: State
 }
 
 export class ShownAnswer {
@@ -29,68 +33,75 @@ export class ShownAnswer {
   reason = ''
   calls: Call[] = []
   private readonly answer: Answer
-  private finalText: string | null = null
-  private finalTokens: number | null = null
+  private past: Turn | null = null
+  private isRefused = false
+  private firstMs: number | null = null
   private firstAt: number | null = null
-  private lastAt = performance.now()
+  private lastAt: number | null = null
+  private heardAt = performance.now()
   private epoch: number | null = null
   private model = ''
 
+  /** `isReplayed`: the page was loaded since it was asked, so its events say nothing by when they arrive. */
   constructor(
     readonly requestId: string,
-    private readonly askedAt: number,
+    readonly askedAt: number,
+    private readonly isReplayed = false,
   ) {
     this.answer = new Answer('', requestId)
   }
 
   static of(turn: Turn): ShownAnswer {
     const shown = new ShownAnswer(turn.request_id, turn.created_at)
-    shown.finalText = turn.answer
-    shown.finalTokens = turn.usage.completion_tokens
+    shown.past = turn
     shown.reason = turn.finish_reason
     shown.model = turn.model_version
     shown.calls = turn.tool_calls ?? []
+    if (turn.timing?.first_token_at) {
+      shown.firstMs = turn.timing.first_token_at - turn.timing.requested_at
+      shown.firstAt = turn.timing.first_token_at
+      shown.lastAt = turn.timing.finished_at
+    }
     return shown
   }
 
   get text(): string {
-    return this.finalText ?? this.answer.text
+    return this.past?.answer ?? this.answer.text
   }
 
   get reasoning(): string {
-    return this.answer.reasoning
+    return this.past?.reasoning ?? this.answer.reasoning
   }
 
   get isOver(): boolean {
-    return this.finalText !== null || this.answer.end !== null
+    return this.past !== null || this.isRefused || this.answer.end !== null
   }
 
   get figures(): Figures {
-    const tokens = this.finalTokens ?? this.answer.tokens.length
-    const seconds = this.firstAt === null ? 0 : (this.lastAt - this.firstAt) / 1000
+    const counted = this.past?.usage ?? this.answer.end?.usage
+    const tokens = counted?.completion_tokens ?? null
+    const seconds = this.firstAt === null || this.lastAt === null ? 0 : (this.lastAt - this.firstAt) / 1000
     return {
-      firstTokenMs: this.firstAt === null ? null : performance.timeOrigin + this.firstAt - this.askedAt,
-      tokensPerS: tokens > 1 && seconds > LEAST_S ? (tokens - 1) / seconds : null,
+      firstTokenMs: this.firstMs,
+      tokensPerS: tokens !== null && tokens > 1 && seconds > LEAST_S ? (tokens - 1) / seconds : null,
       tokens,
       model: this.model,
-      state: this.isOver ? this.reason || 'over' : tokens ? 'answering' : 'waiting',
+      state: this.isOver ? 'over' : this.firstAt === null ? 'waiting' : 'answering',
     }
   }
 
   take(event: TokenEvent): void {
     if (event.type === 'notice') {
       this.learn(event.notice?.details ?? {})
-      this.say(isSilent(event.notice) ? '' : (event.notice?.message ?? ''))
+      this.say(isSilent(event.notice) ? '' : ofNotice(event.notice?.code ?? ''))
       return
     }
     const newOwner = this.epoch !== null && event.epoch !== undefined && event.epoch > this.epoch
     this.epoch = event.epoch ?? this.epoch
     this.model = event.model_version ?? this.model
     this.answer.take(event)
-    if (event.type === 'token') {
-      this.firstAt ??= performance.now()
-      this.lastAt = performance.now()
-    }
+    this.heardAt = performance.now()
+    if (event.type === 'token') this.time(event.timestamp ?? Date.now())
     if (newOwner && event.type === 'token') this.note = 'The worker was lost; another one took over, and the answer goes on.'
     if (event.tool_calls) this.learn({ calls: event.tool_calls })
     if (this.answer.end) this.ends(this.answer.end)
@@ -103,16 +114,23 @@ export class ShownAnswer {
   }
 
   refused(message: string): void {
-    this.finalText = this.answer.text
+    this.isRefused = true
     this.say(message)
   }
 
   /** Called now and then while the answer is under way. */
   tick(): void {
-    const silent = performance.now() - this.lastAt > SILENCE_MS
+    const silent = performance.now() - this.heardAt > SILENCE_MS
     if (!this.isOver && silent && !this.note) {
       this.say(this.firstAt === null ? 'Waiting for a worker.' : 'The worker is silent; waiting for it or for another one.')
     } else if (!silent && /^(Waiting|The worker is silent)/.test(this.note)) this.say('')
+  }
+
+  /** A token that was written then, Unix milliseconds. */
+  private time(writtenAt: number): void {
+    this.firstMs ??= Math.max(0, (this.isReplayed ? writtenAt : Date.now()) - this.askedAt)
+    this.firstAt ??= writtenAt
+    this.lastAt = writtenAt
   }
 
   /** Calls of tools, and their results. */
@@ -127,7 +145,7 @@ export class ShownAnswer {
 
   private ends(end: TokenEvent): void {
     this.reason = end.error ? end.error.code : (end.finish_reason ?? '')
-    if (end.error) this.note = `${end.error.message} (${end.error.code})`
+    if (end.error) this.note = ofError(end.error.code)
     else if (!this.note.includes('took over')) this.note = ''
   }
 

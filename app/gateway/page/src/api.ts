@@ -17,6 +17,8 @@ export interface Turn {
   model_version: string
   created_at: number
   tool_calls?: Call[] | null
+  reasoning?: string | null
+  timing?: { requested_at: number; first_token_at: number | null; finished_at: number | null } | null
 }
 
 export interface Conversation {
@@ -44,28 +46,50 @@ export interface Me {
 export class Refusal extends Error {
   constructor(
     readonly status: number,
-    message: string,
+    readonly code = '',
+    readonly retryAfterS: number | null = null,
   ) {
-    super(message)
+    super(`${status} ${code}`)
   }
 }
 
-/** Who asks: a name in development, a key elsewhere. `tools` are those that answers may call. */
-export const caller = { user: '', key: '', development: true, tools: [] as object[] }
+/** No answer came: the gateway, or the network before it, is away. */
+export class Unreachable extends Error {}
 
-export function request(path: string, options: RequestInit = {}): Promise<Response> {
+/** Who asks: a name in development, a key elsewhere. `tools` are those that answers may call, `models` those that may
+ * be named.
+ */
+export const caller = { user: '', key: '', development: true, tools: [] as object[], models: [] as string[] }
+
+/** `changed` is called after each request that has or has not reached the gateway. */
+export const reach = { changed: (_isReached: boolean): void => undefined }
+
+export async function request(path: string, options: RequestInit = {}): Promise<Response> {
   const address = new URL(path, location.origin)
   if (caller.development && caller.user) address.searchParams.set('user_id', caller.user)
   const headers = new Headers(options.headers)
   if (caller.key) headers.set('Authorization', `Bearer ${caller.key}`)
-  return fetch(address, { ...options, headers })
+  try {
+    const reply = await fetch(address, { ...options, headers })
+    reach.changed(true)
+    return reply
+  } catch (error) {
+    if (options.signal?.aborted) throw error
+    reach.changed(false)
+    throw new Unreachable()
+  }
+}
+
+/** What a reply that is no success says; a proxy's has no JSON. */
+export async function refusal(reply: Response): Promise<Refusal> {
+  const body = (await reply.json().catch(() => ({}))) as { error?: { code?: string } }
+  return new Refusal(reply.status, body.error?.code, Number(reply.headers.get('Retry-After')) || null)
 }
 
 async function call<T>(path: string, options: RequestInit = {}): Promise<T> {
   const reply = await request(path, options)
-  const body = await reply.json()
-  if (!reply.ok) throw new Refusal(reply.status, body.error?.message ?? reply.statusText)
-  return body as T
+  if (!reply.ok) throw await refusal(reply)
+  return (await reply.json()) as T
 }
 
 const id = encodeURIComponent
@@ -79,14 +103,23 @@ export const ask = (body: object): Promise<{ request_id: string }> =>
     body: JSON.stringify(body),
   })
 
+export const models = async (): Promise<string[]> =>
+  (await call<{ data: { id: string }[] }>('/v1/models')).data.map((one) => one.id)
+
 export const cancel = (requestId: string): Promise<unknown> =>
   call(`/v1/requests/${id(requestId)}`, { method: 'DELETE' })
+
+/** What tools have answered to the calls of a request, as long as the log keeps it. */
+export const resultsOf = async (requestId: string): Promise<{ tool_call_id: string; content: string }[]> =>
+  (await call<{ results: { tool_call_id: string; content: string }[] }>(`/v1/requests/${id(requestId)}/tool-results`)).results
 
 export const turnsOf = async (conversationId: string): Promise<Turn[]> =>
   (await call<{ turns: Turn[] }>(`/v1/conversations/${id(conversationId)}`)).turns
 
 export const conversations = async (): Promise<Conversation[]> =>
   (await call<{ conversations: Conversation[] }>('/v1/conversations')).conversations
+
+export const erase = (): Promise<unknown> => call(`/v1/users/${id(caller.user)}`, { method: 'DELETE' })
 
 export const search = async (filters: Record<string, string>): Promise<Hit[]> =>
   (await call<{ hits: Hit[] }>(`/v1/search?${new URLSearchParams(filters)}`)).hits

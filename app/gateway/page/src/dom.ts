@@ -10,6 +10,13 @@ export function element<K extends keyof HTMLElementTagNameMap>(
   return made
 }
 
+export function button(label: string, act: () => void, name = ''): HTMLButtonElement {
+  const made = element('button', { type: 'button', className: 'quiet', textContent: label })
+  if (name) made.setAttribute('aria-label', name)
+  made.addEventListener('click', act)
+  return made
+}
+
 export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
   const found = document.getElementById(id)
   if (!found) throw new Error(`the page has no #${id}`)

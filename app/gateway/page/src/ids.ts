@@ -1,13 +1,15 @@
 /**
  * Request ids that the page makes: a UUIDv7, whose time shows the gateway where to look, and behind a dot what the
- * request is to an earlier one of its conversation: another answer to the same question (`r`), or the rest of its
- * answer (`c`). The ids stand in the log, so every tab, device and reload puts the answers in the same places.
+ * request is to an earlier one of its conversation: another answer to the same question (`r`), the rest of its answer
+ * (`c`), another question in its place (`e`), or the next question after it where questions were edited (`a`). The ids
+ * stand in the log, so every tab, device and reload puts questions and answers in the same places.
  */
 
-export type Relation = { kind: 'again' | 'more'; of: string }
+export type Relation = { kind: 'again' | 'more' | 'edit' | 'after'; of: string }
 
 const TAIL = 12
-const LETTERS = { again: 'r', more: 'c' } as const
+const LETTERS = { again: 'r', more: 'c', edit: 'e', after: 'a' } as const
+const KINDS = { r: 'again', c: 'more', e: 'edit', a: 'after' } as const
 
 function hex(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
@@ -32,6 +34,6 @@ export function tail(id: string): string {
 }
 
 export function relationOf(id: string): Relation | null {
-  const [, letter, of] = /\.([rc])-([A-Za-z0-9:_-]{1,12})$/.exec(id) ?? []
-  return of === undefined ? null : { kind: letter === 'r' ? 'again' : 'more', of }
+  const [, letter, of] = /\.([rcea])-([A-Za-z0-9:_-]{1,12})$/.exec(id) ?? []
+  return of === undefined ? null : { kind: KINDS[letter as keyof typeof KINDS], of }
 }

@@ -1,19 +1,34 @@
 /** The page: puts its parts together. */
 
-import { caller, conversations, me, Refusal } from './api'
-import { byId, element } from './dom'
+import { caller, me, Refusal } from './api'
+import { byId } from './dom'
 import { random } from './ids'
+import { ConversationList } from './list'
+import { login } from './login'
+import { Options } from './options'
+import { Banner } from './reach'
 import { SearchView } from './search'
-import { forget, onNews, remember, remembered, running } from './store'
+import { forget, onNews, remember, remembered } from './store'
 import './style.css'
 import { Talk } from './talk'
+import { welcome } from './welcome'
 
 const talk = new Talk()
 const prompt = byId<HTMLTextAreaElement>('prompt')
 const user = byId<HTMLInputElement>('user')
+const banner = new Banner(() => void resume().catch(refuse))
 const search = new SearchView(
   (hit) => void open(hit.conversation_id, hit.request_id),
   () => talk.conversationId,
+)
+const list = new ConversationList(
+  () => ({ id: talk.conversationId, title: talk.title, at: talk.askedAt }),
+  (id) => (search.toggle(false), void open(id)),
+  (row) => options.open(row),
+)
+const options = new Options(
+  () => void list.refresh(),
+  (id) => void (id === undefined || id === talk.conversationId ? open(fresh()) : list.refresh()),
 )
 
 const fresh = (): string => random(8)
@@ -22,26 +37,24 @@ async function open(conversationId: string, requestId?: string): Promise<void> {
   remember(`conversation.${caller.user}`, conversationId)
   byId('side').classList.remove('open')
   const before = document.activeElement
-  await talk.open(conversationId).catch(talk.refuse)
+  await talk.open(conversationId).catch(refuse)
   if (requestId) talk.show(requestId)
-  await list()
+  await list.refresh()
   // Whoever has begun to type elsewhere meanwhile goes on there.
   if (document.activeElement === before || document.activeElement === document.body) prompt.focus()
 }
 
-async function list(): Promise<void> {
-  const known = await conversations().catch(() => [])
-  const titles = new Map(known.map((one) => [one.conversation_id, one.title]))
-  for (const one of running()) if (!titles.has(one.conversationId)) titles.set(one.conversationId, one.prompt)
-  // An answer that has just ended may not be in the history yet.
-  if (talk.title && !titles.has(talk.conversationId)) titles.set(talk.conversationId, talk.title)
-  const rows = [...titles].map(([conversationId, title]) => {
-    const button = element('button', { type: 'button', className: 'quiet', textContent: title, title })
-    if (conversationId === talk.conversationId) button.setAttribute('aria-current', 'page')
-    button.addEventListener('click', () => (search.toggle(false), void open(conversationId)))
-    return element('li', {}, button)
-  })
-  byId('conversations').replaceChildren(...rows)
+/** What could not be read while the gateway was away. */
+async function resume(): Promise<void> {
+  if (prompt.disabled) await enter()
+  else if (talk.title) await list.refresh()
+  else await open(talk.conversationId)
+}
+
+function refuse(error: unknown): void {
+  // The key has expired, or was taken back.
+  if (error instanceof Refusal && error.status === 401) void enter().catch(banner.show)
+  else banner.show(error)
 }
 
 async function send(): Promise<void> {
@@ -51,10 +64,10 @@ async function send(): Promise<void> {
   fit()
   try {
     await talk.ask(text)
-    await list()
+    await list.refresh()
   } catch (error) {
     prompt.value = text
-    talk.refuse(error)
+    refuse(error)
   }
 }
 
@@ -78,30 +91,16 @@ async function enter(): Promise<void> {
   } catch (error) {
     if (!(error instanceof Refusal) || error.status !== 401) throw error
     caller.development = false
-    await login()
+    await login(Boolean(caller.key))
     return enter()
   }
   user.value = caller.user
   user.readOnly = !caller.development
   byId('logout').hidden = caller.development
   prompt.disabled = user.disabled = false
+  list.clear()
+  void welcome((text) => ((prompt.value = text), void send()))
   await open(remembered(`conversation.${caller.user}`) || fresh())
-}
-
-function login(): Promise<void> {
-  const dialog = byId<HTMLDialogElement>('login')
-  dialog.showModal()
-  return new Promise((resolve) => {
-    dialog.addEventListener(
-      'close',
-      () => {
-        caller.key = byId<HTMLInputElement>('key').value.trim()
-        sessionStorage.setItem('parley.key', caller.key)
-        resolve()
-      },
-      { once: true },
-    )
-  })
 }
 
 /** The key and the prompts of running requests leave this browser; a reload drops what is on the screen. */
@@ -116,7 +115,7 @@ function theme(chosen: string): void {
 }
 
 byId('ask').addEventListener('submit', (event) => (event.preventDefault(), void send()))
-byId('stop').addEventListener('click', () => void talk.stop().catch(talk.refuse))
+byId('stop').addEventListener('click', () => void talk.stop().catch(refuse))
 byId('new').addEventListener('click', () => (search.toggle(false), void open(fresh())))
 byId('logout').addEventListener('click', logout)
 byId('find').addEventListener('click', () => search.toggle(true))
@@ -129,7 +128,7 @@ byId('menu').addEventListener('click', () => byId('menu').setAttribute('aria-exp
 user.addEventListener('change', () => {
   caller.user = user.value.trim()
   remember('user', caller.user)
-  void enter().catch(talk.refuse)
+  void enter().catch(refuse)
 })
 prompt.addEventListener('input', fit)
 prompt.addEventListener('keydown', (event) => {
@@ -140,18 +139,20 @@ prompt.addEventListener('keydown', (event) => {
 })
 document.addEventListener('keydown', (event) => {
   if (event.key === 'Escape') {
-    if (byId('search').hidden) void talk.stop().catch(talk.refuse)
+    if (document.querySelector('dialog[open]')) return
+    if (byId('search').hidden) void talk.stop().catch(refuse)
     else search.toggle(false)
   } else if ((event.ctrlKey || event.metaKey) && event.key === 'k') (event.preventDefault(), search.toggle())
   else if (event.altKey && event.code === 'KeyN') (event.preventDefault(), byId('new').click())
 })
 onNews((news) => {
   if (news.kind === 'asked') talk.join(news.running)
-  void list()
+  void list.refresh()
 })
-talk.onEnd = () => void list()
+talk.onEnd = () => void list.refresh()
+talk.refuse = refuse
 
 theme(remembered('theme'))
 caller.user = remembered('user')
 caller.key = sessionStorage.getItem('parley.key') ?? ''
-void enter().catch(talk.refuse)
+void enter().catch(refuse)

@@ -1,51 +1,14 @@
 /** Markdown as models write it, into nodes. No HTML is ever parsed, and links go to the web or to mail alone. */
 
-import { element } from './dom'
+import { button, element } from './dom'
+import { footnotes, takeNote, type Notes } from './footnotes'
 import { highlighted } from './highlight'
-
-/** Every part has a greatest length: a mark without its end is searched for that far, not to the end of the answer. */
-const INLINE =
-  /(`{1,4})([^`\n].{0,1999}?)\1|\*\*(?=\S)(.{1,2000}?)\*\*|\*(?=\S)([^*]{1,2000}?)\*|\[([^\][]{1,500})\]\(([^)\s]{1,2000})\)|(https?:\/\/[^\s<>()]{0,1999}[^\s<>().,;:!?])/
-
-/** A label may hide where a link leads, and an address what it carries there, so the host is shown beside the label. */
-function link(label: string, target: string): Node {
-  if (!/^(https?:|mailto:)/i.test(target)) return document.createTextNode(label)
-  const made = element('a', { href: target, target: '_blank', rel: 'noopener noreferrer nofollow', title: target }, label)
-  if (made instanceof HTMLAnchorElement && made.host && !label.includes(made.host)) made.append(` (${made.host})`)
-  return made
-}
-
-/** An answer may nest without end, and the browser's stack does not: what is deeper is shown as it was written. */
-const DEEPEST = 20
-
-function inline(text: string, depth = 0): Node[] {
-  const made: Node[] = []
-  let rest = text
-  for (let match = INLINE.exec(rest); match && depth < DEEPEST; match = INLINE.exec(rest)) {
-    if (match.index) made.push(document.createTextNode(rest.slice(0, match.index)))
-    made.push(marked(match, depth))
-    rest = rest.slice(match.index + match[0].length)
-  }
-  if (rest) made.push(document.createTextNode(rest))
-  return made
-}
-
-function marked(match: RegExpExecArray, depth: number): Node {
-  const [all, , code, strong, emphasis, label, target, address] = match
-  if (code !== undefined) return element('code', {}, code)
-  if (strong !== undefined) return element('strong', {}, ...inline(strong, depth + 1))
-  if (emphasis !== undefined) return element('em', {}, ...inline(emphasis, depth + 1))
-  if (label !== undefined && target !== undefined) return link(label, target)
-  return link(address ?? all, address ?? '')
-}
+import { DEEPEST, inline } from './inline'
 
 function codeBlock(text: string, language: string): Node {
   const caption = element('figcaption', {}, language || 'code')
   if (navigator.clipboard) {
-    const copy = element('button', { type: 'button', className: 'quiet copy', textContent: 'Copy' })
-    copy.addEventListener('click', () => {
-      void navigator.clipboard.writeText(text).then(() => (copy.textContent = 'Copied'))
-    })
+    const copy = button('Copy', () => void navigator.clipboard.writeText(text).then(() => (copy.textContent = 'Copied')))
     caption.append(copy)
   }
   return element('figure', {}, caption, element('pre', { tabIndex: 0 }, element('code', {}, ...highlighted(text))))
@@ -63,11 +26,20 @@ function json(text: string): string | null {
 
 const ITEM = /^(\s*)([-*+]|\d+[.)])\s+(.*)$/
 const LONGEST_RULE = 500
-const RULE = /^\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$/
+const RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/
 
 /** A longer line is none: the expression's time grows with the square of its blanks. */
 function isRule(line: string): boolean {
   return line.length <= LONGEST_RULE && RULE.test(line)
+}
+
+const TASK = /^\[([ xX])\]\s+(.*)$/
+
+function item(text: string): HTMLElement {
+  const [, mark, task] = TASK.exec(text) ?? []
+  if (mark === undefined) return element('li', {}, ...inline(text))
+  const box = element('input', { type: 'checkbox', disabled: true, checked: mark !== ' ' })
+  return element('li', { className: 'task' }, element('label', {}, box, element('span', {}, ...inline(task ?? ''))))
 }
 
 /** The lines of one block are taken from the front of `lines`. */
@@ -79,23 +51,41 @@ function list(lines: string[], level = 0): Node {
     const depth = (match[1] ?? '').length
     if (depth < indent.length) break
     if (depth > indent.length + 1 && level < DEEPEST) (made.lastElementChild ?? made).append(list(lines, level + 1))
-    else made.append(element('li', {}, ...inline((lines.shift(), match[3] ?? ''))))
+    else made.append(item((lines.shift(), match[3] ?? '')))
   }
   return made
 }
 
 function cells(line: string): string[] {
-  return line.trim().replace(/^\||\|$/g, '').split('|').map((cell) => cell.trim())
+  const row = line.trim().replace(/^\||(?<!\\)\|$/g, '')
+  return row.split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll('\\|', '|'))
+}
+
+function alignment(rule: string): string {
+  if (!rule.endsWith(':')) return rule.startsWith(':') ? 'left' : ''
+  return rule.startsWith(':') ? 'center' : 'right'
 }
 
 function table(lines: string[]): Node {
+  const alignments = cells(lines[1] ?? '').map(alignment)
+  const cell = (name: 'th' | 'td', text: string, at: number): Node => {
+    const made = element(name, {}, ...inline(text))
+    made.style.textAlign = alignments[at] ?? ''
+    return made
+  }
   const row = (name: 'th' | 'td', line: string): Node =>
-    element('tr', {}, ...cells(line).map((cell) => element(name, {}, ...inline(cell))))
+    element('tr', {}, ...cells(line).map((text, at) => cell(name, text, at)))
   const head = element('thead', {}, row('th', lines.shift() ?? ''))
   lines.shift()
   const body = element('tbody')
   while (lines[0]?.includes('|')) body.append(row('td', lines.shift() ?? ''))
   return element('div', { className: 'table', tabIndex: 0 }, element('table', {}, head, body))
+}
+
+/** Whether a table begins here: the rule under its head has as many columns. */
+function isTable(lines: string[]): boolean {
+  const [head = '', rule = ''] = lines
+  return head.includes('|') && isRule(rule) && cells(head).length === cells(rule).length
 }
 
 function fenced(lines: string[], language: string): Node {
@@ -120,6 +110,7 @@ export function markdown(text: string, depth = 0): DocumentFragment {
     return made
   }
   const lines = text.split('\n')
+  const notes: Notes = new Map()
   let paragraph: string[] = []
   const close = (): void => {
     if (paragraph.length) made.append(element('p', {}, ...inline(paragraph.join('\n'))))
@@ -133,7 +124,8 @@ export function markdown(text: string, depth = 0): DocumentFragment {
     if (fence) block(fenced(lines, fence[1] ?? ''))
     else if (ITEM.test(line)) block(list(lines))
     else if (/^>/.test(line) && depth < DEEPEST) block(quote(lines, depth))
-    else if (line.includes('|') && isRule(lines[1] ?? '')) block(table(lines))
+    else if (isTable(lines)) block(table(lines))
+    else if (!depth && takeNote(lines, notes)) close()
     else {
       lines.shift()
       if (heading) block(element(heading[1] === '#' || heading[1] === '##' ? 'h2' : 'h3', {}, ...inline(heading[2] ?? '')))
@@ -143,5 +135,14 @@ export function markdown(text: string, depth = 0): DocumentFragment {
     }
   }
   close()
+  if (!depth) footnotes(made, notes)
   return made
+}
+
+const SPOKEN = 'h2, h3, p, li, th, td, pre'
+
+/** The text as it is read aloud: without marks, a line for each part. */
+export function spoken(text: string): string {
+  const parts = [...markdown(text.trim()).querySelectorAll(SPOKEN)].filter((part) => !part.querySelector(SPOKEN))
+  return parts.map((part) => part.textContent?.trim()).filter(Boolean).join('\n')
 }

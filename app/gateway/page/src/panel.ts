@@ -3,16 +3,17 @@
 import { byId, element } from './dom'
 import type { Figures } from './answer'
 
-const time = (ms: number | null): string => (ms === null ? '–' : ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`)
+const time = (ms: number): string => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`)
 
-export function show(figures: Figures, waiting: number): void {
-  const rows: [string, string][] = [
-    ['State', figures.state],
-    ['First token', time(figures.firstTokenMs)],
-    ['Tokens/s', figures.tokensPerS?.toFixed(1) ?? '–'],
-    ['Tokens', String(figures.tokens)],
-    ['Queue', String(waiting)],
-    ['Model', figures.model || '–'],
+/** What is not known is not shown. `waiting`: answers that have not begun. */
+export function show({ firstTokenMs, tokensPerS, tokens, model }: Figures, waiting: number): void {
+  const rows: [string, string | false | null][] = [
+    ['Waiting', waiting > 1 && `${waiting} messages`],
+    ['First token', firstTokenMs !== null && time(firstTokenMs)],
+    ['Tokens/s', tokensPerS !== null && tokensPerS.toFixed(1)],
+    ['Tokens', tokens !== null && String(tokens)],
+    ['Model', model],
   ]
-  byId('panel').replaceChildren(...rows.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))))
+  const known = rows.filter((row): row is [string, string] => Boolean(row[1]))
+  byId('panel').replaceChildren(...known.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))))
 }

@@ -10,6 +10,7 @@ declare module '*/reader.mjs' {
     user_id: string
     index: number
     epoch?: number
+    timestamp?: number
     tokens?: number[]
     text?: string
     reasoning?: string

@@ -2,13 +2,24 @@
 
 import { search, type Hit } from './api'
 import { byId, element } from './dom'
+import { listed } from './store'
+import { ofFailure } from './words'
 
 const DAY_MS = 86_400_000
+const MOST = '20'
+
+// Words that say nothing about what is looked for.
+const STOP = new Set(
+  `a about after all also am an and any are as at be because been before but by can could did do does for from had has
+  have he her his how i if in into is it its just me more most my no not of on only or our out over she should so some
+  than that the their them then there these they this to too up us very was we were what when where which who why will
+  with would you your`.split(/\s+/),
+)
 
 function marked(text: string, query: string): (Node | string)[] {
-  const words = query.match(/[\p{L}\p{N}]{2,}/gu)
-  if (!words) return [text]
-  const pattern = new RegExp(`(${words.join('|')})`, 'giu')
+  const words = (query.match(/[\p{L}\p{N}]{2,}/gu) ?? []).filter((word) => !STOP.has(word.toLowerCase()))
+  if (!words.length) return [text]
+  const pattern = new RegExp(`(?<![\\p{L}\\p{N}])(${words.join('|')})(?![\\p{L}\\p{N}])`, 'giu')
   return text.split(pattern).map((part, at) => (at % 2 ? element('mark', {}, part) : part))
 }
 
@@ -47,18 +58,19 @@ export class SearchView {
     if (!query) return
     const role = byId<HTMLSelectElement>('role').value
     const days = byId<HTMLSelectElement>('since').value
-    const filters: Record<string, string> = { q: query, limit: '30' }
+    const filters: Record<string, string> = { q: query, limit: MOST }
     if (role) filters.role = role
     if (days) filters.since = String(Date.now() - Number(days) * DAY_MS)
     if (byId<HTMLInputElement>('here').checked) filters.conversation_id = this.conversation()
     byId('found').textContent = 'Searching…'
     byId('hits').replaceChildren()
     try {
-      const hits = await search(filters)
-      byId('found').textContent = hits.length ? `${hits.length} found` : 'Nothing was found.'
+      const own = listed()
+      const hits = (await search(filters)).filter((hit) => hit.created_at > (own[hit.conversation_id]?.removedAt ?? -1))
+      byId('found').textContent = hits.length ? `The ${hits.length} nearest, best first` : 'Nothing was found.'
       byId('hits').replaceChildren(...hits.map((hit) => row(hit, query, (one) => (this.toggle(false), this.open(one)))))
     } catch (error) {
-      byId('found').textContent = error instanceof Error ? error.message : String(error)
+      byId('found').textContent = ofFailure(error)
     }
   }
 }

@@ -1,4 +1,4 @@
-/** What a reload must not lose, and what the other tabs learn: the requests that are under way. */
+/** What a reload must not lose, and what the other tabs learn: requests that are under way, titles, removed rows. */
 
 import { caller } from './api'
 
@@ -9,10 +9,17 @@ export interface Running {
   askedAt: number
 }
 
-export type News = { kind: 'asked'; user: string; running: Running } | { kind: 'ended'; user: string }
+export type News = { kind: 'asked'; user: string; running: Running } | { kind: 'ended' | 'listed'; user: string }
+
+/** What this browser says of a conversation. `removedAt`: it is off the list unless it goes on later, Unix milliseconds. */
+export interface Listed {
+  title?: string
+  removedAt?: number
+}
 
 const channel = new BroadcastChannel('parley')
 const key = (): string => `parley.running.${caller.user}`
+const listedKey = (): string => `parley.listed.${caller.user}`
 
 export function remembered(name: string): string {
   return localStorage.getItem(`parley.${name}`) ?? ''
@@ -22,12 +29,26 @@ export function remember(name: string, value: string): void {
   localStorage.setItem(`parley.${name}`, value)
 }
 
-export function running(): Running[] {
+function parsed<T>(name: string, otherwise: T): T {
   try {
-    return JSON.parse(localStorage.getItem(key()) ?? '[]') as Running[]
+    return JSON.parse(localStorage.getItem(name) ?? 'null') ?? otherwise
   } catch {
-    return []
+    return otherwise
   }
+}
+
+export function running(): Running[] {
+  return parsed<Running[]>(key(), [])
+}
+
+export function listed(): Record<string, Listed> {
+  return parsed<Record<string, Listed>>(listedKey(), {})
+}
+
+export function list(conversationId: string, change: Listed): void {
+  const all = listed()
+  localStorage.setItem(listedKey(), JSON.stringify({ ...all, [conversationId]: { ...all[conversationId], ...change } }))
+  channel.postMessage({ kind: 'listed', user: caller.user } satisfies News)
 }
 
 /** Before it is sent: a reload at any moment finds it, and one that never arrived ends as not found. */
@@ -47,7 +68,8 @@ export function ended(requestId: string): void {
 /** Nothing of the user stays in this browser. */
 export function forget(): void {
   localStorage.removeItem(key())
-  for (const name of ['user', `conversation.${caller.user}`]) localStorage.removeItem(`parley.${name}`)
+  localStorage.removeItem(listedKey())
+  for (const name of ['user', 'model', `conversation.${caller.user}`]) localStorage.removeItem(`parley.${name}`)
 }
 
 export function onNews(deliver: (news: News) => void): void {

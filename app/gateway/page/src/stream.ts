@@ -1,7 +1,7 @@
 /** Server-sent events by `fetch`, which can carry a key; a stream that breaks goes on after its last id. */
 
 import type { TokenEvent } from '../../../reader/reader.mjs'
-import { Refusal, request } from './api'
+import { Refusal, refusal, request } from './api'
 
 const RETRY_MS = 1000
 
@@ -16,7 +16,7 @@ export async function follow(
     try {
       const headers: HeadersInit = place ? { 'Last-Event-ID': place } : {}
       const reply = await request(`/v1/requests/${encodeURIComponent(requestId)}/events`, { headers, signal })
-      if (!reply.ok || !reply.body) throw new Refusal(reply.status, `the gateway refused: ${reply.status}`)
+      if (!reply.ok || !reply.body) throw await refusal(reply)
       lost(false)
       for await (const block of blocks(reply.body)) {
         place = block.id ?? place

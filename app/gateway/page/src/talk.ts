@@ -1,13 +1,15 @@
 /** The conversation that is open: its turns, and what is asked in it. */
 
-import { ask, caller, cancel, Refusal, turnsOf } from './api'
+import { ask, caller, cancel, turnsOf } from './api'
+import { Branches } from './branches'
 import { byId } from './dom'
 import { newId, relationOf, type Relation } from './ids'
 import * as panel from './panel'
 import { ShownAnswer } from './answer'
-import { begins, begun, ended, running, type Running } from './store'
+import { begins, begun, ended, remembered, running, type Running } from './store'
 import { follow } from './stream'
 import { TurnView } from './turn'
+import { ofFailure } from './words'
 
 const NEAR_PX = 120
 const GO_ON = 'Please go on.'
@@ -22,12 +24,17 @@ interface Message {
 export class Talk {
   conversationId = ''
   onEnd: () => void = () => undefined
-  private turns: TurnView[] = []
+  /** Tell the user of what has failed. */
+  refuse: (error: unknown) => void = () => undefined
+  private turns = new Branches()
   private leaving = new AbortController()
   private readonly list = byId('turns')
+  private readonly latest = byId('latest')
 
   constructor() {
-    setInterval(() => this.turns.forEach((turn) => turn.live.forEach((answer) => answer.tick())), 500)
+    setInterval(() => this.turns.all.forEach((turn) => turn.live.forEach((answer) => answer.tick())), 500)
+    this.list.addEventListener('scroll', () => (this.latest.hidden = this.isAtEnd))
+    this.latest.addEventListener('click', () => (this.toEnd(), byId('prompt').focus()))
   }
 
   async open(conversationId: string): Promise<void> {
@@ -35,27 +42,34 @@ export class Talk {
     this.leaving = new AbortController()
     const here = this.leaving.signal
     this.conversationId = conversationId
-    this.turns = []
-    this.list.replaceChildren()
-    this.changed()
-    const turns = await turnsOf(conversationId)
-    if (here.aborted) return
-    for (const turn of turns) if (!this.find(turn.request_id)) this.place(turn.prompt, ShownAnswer.of(turn))
-    for (const one of running()) if (one.conversationId === conversationId) this.join(one)
-    this.list.scrollTop = this.list.scrollHeight
+    this.turns = new Branches()
+    byId('welcome').hidden = true
+    this.render()
+    try {
+      const turns = await turnsOf(conversationId)
+      if (here.aborted) return
+      for (const turn of turns) if (!this.find(turn.request_id)) this.place(turn.prompt, ShownAnswer.of(turn))
+      for (const one of running()) if (one.conversationId === conversationId) this.join(one, true)
+      this.toEnd()
+    } finally {
+      if (!here.aborted) byId('welcome').hidden = this.turns.all.length > 0
+    }
   }
 
   /** Ask something new. */
   async ask(prompt: string): Promise<void> {
+    const shown = this.turns.shown
+    const last = shown.at(-1)
+    const relation: Relation | undefined = this.turns.isForked && last ? { kind: 'after', of: last.requestId } : undefined
     // A worker remembers all answers; the user means those that are shown.
-    const rewritten = this.turns.some((turn) => turn.isRewritten)
-    const context = rewritten ? { messages: [...this.shownMessages(this.turns), { role: 'user', content: prompt }] } : { prompt }
-    await this.send(prompt, context, newId())
-    this.list.scrollTop = this.list.scrollHeight
+    const rewritten = this.turns.isForked || shown.some((turn) => turn.isRewritten)
+    const context = rewritten ? { messages: [...this.shownMessages(shown), { role: 'user', content: prompt }] } : { prompt }
+    await this.send(prompt, context, newId(relation))
+    this.toEnd()
   }
 
-  /** Follow an answer that is under way, also one that another tab began. */
-  join(one: Running): void {
+  /** Follow an answer that is under way, also one that another tab began. `isReplayed`: it was asked before a reload. */
+  join(one: Running, isReplayed = false): void {
     if (one.conversationId !== this.conversationId) return
     const known = this.find(one.requestId)
     if (known) {
@@ -63,8 +77,8 @@ export class Talk {
       if (known.isOver) ended(one.requestId)
       return
     }
-    const answer = new ShownAnswer(one.requestId, one.askedAt)
-    this.place(one.prompt, answer)
+    const answer = new ShownAnswer(one.requestId, one.askedAt, isReplayed)
+    const turn = this.place(one.prompt, answer)
     const here = this.leaving.signal
     follow(
       one.requestId,
@@ -72,25 +86,33 @@ export class Talk {
       (isLost) => answer.lost(isLost),
       here,
     )
-      .catch((error: unknown) => answer.refused(error instanceof Error ? error.message : String(error)))
+      .catch((error: unknown) => answer.refused(ofFailure(error)))
       .finally(() => {
         if (here.aborted) return
         ended(one.requestId)
-        byId('heard').textContent = `Answer: ${answer.text.trim() || answer.note}`
+        byId('heard').textContent = `Answer: ${turn.spoken || answer.note}`
         this.onEnd()
       })
   }
 
   /** Bring the turn of a request into view. */
   show(requestId: string): void {
-    const turn = this.turns.find((one) => one.answerTo(requestId))
-    turn?.node.scrollIntoView({ block: 'center' })
-    turn?.node.classList.add('found')
+    const turn = this.turns.all.find((one) => one.answerTo(requestId))
+    if (!turn) return
+    this.turns.reveal(turn)
+    this.render()
+    turn.node.scrollIntoView({ block: 'center' })
+    turn.node.classList.add('found')
   }
 
   /** What the conversation began with; empty where nothing was asked. */
   get title(): string {
-    return this.turns[0]?.prompt ?? ''
+    return this.turns.shown[0]?.question.text ?? ''
+  }
+
+  /** When something was asked last, Unix milliseconds; 0 where nothing was. */
+  get askedAt(): number {
+    return Math.max(0, ...this.turns.all.map((turn) => turn.askedAt))
   }
 
   /** Stop the answer that is being written; those that wait for it go on, and are stopped by the next calls. */
@@ -100,15 +122,8 @@ export class Talk {
     if (first) await cancel(first.requestId)
   }
 
-  readonly refuse = (error: unknown): void => {
-    const banner = byId('banner')
-    banner.textContent = error instanceof Refusal ? error.message : `The gateway cannot be reached: ${String(error)}`
-    banner.hidden = false
-    setTimeout(() => (banner.hidden = true), 8000)
-  }
-
   private find(requestId: string): ShownAnswer | undefined {
-    for (const turn of this.turns) {
+    for (const turn of this.turns.all) {
       const answer = turn.answerTo(requestId)
       if (answer) return answer
     }
@@ -116,27 +131,51 @@ export class Talk {
   }
 
   private live(): ShownAnswer[] {
-    return this.turns.flatMap((turn) => turn.live)
+    return this.turns.all.flatMap((turn) => turn.live)
   }
 
   /** Put an answer into the turn that its id names, or into one of its own. */
-  private place(prompt: string, answer: ShownAnswer): void {
+  private place(prompt: string, answer: ShownAnswer): TurnView {
     const relation = relationOf(answer.requestId)
-    if (relation && this.turns.some((turn) => turn.add(answer, relation))) return
+    const known = relation && this.turns.all.find((turn) => turn.add(answer, relation))
+    if (known) return known
     const turn = new TurnView(prompt, answer)
     turn.onChange = () => this.changed()
     turn.ask = (to) => void this.askAbout(turn, to).catch(this.refuse)
-    this.turns.push(turn)
-    this.list.append(turn.node)
-    this.changed()
+    turn.question.edit = (text) => void this.askInstead(turn, text).catch(this.refuse)
+    turn.question.leaf = (step) => this.leaf(turn, step)
+    this.turns.add(turn, relation)
+    byId('welcome').hidden = true
+    this.render()
+    return turn
   }
 
   /** Another answer to the turn's question, as if none had been given, or more of the one that is shown. */
   private async askAbout(turn: TurnView, relation: Relation): Promise<void> {
-    const messages = this.shownMessages(this.turns.slice(0, this.turns.indexOf(turn)))
+    const messages = this.messagesBefore(turn)
     messages.push({ role: 'user', content: turn.prompt })
     if (relation.kind === 'more') messages.push({ role: 'assistant', content: turn.text }, { role: 'user', content: GO_ON })
     await this.send(turn.prompt, { messages }, newId(relation))
+  }
+
+  /** Another question in the place of the turn's, as if neither it nor what follows had been asked. */
+  private async askInstead(turn: TurnView, prompt: string): Promise<void> {
+    const shown = this.turns.shown
+    const replaced = shown.slice(shown.indexOf(turn)).flatMap((one) => one.live)
+    await Promise.all(replaced.map((answer) => cancel(answer.requestId)))
+    const messages = [...this.messagesBefore(turn), { role: 'user', content: prompt }]
+    await this.send(prompt, { messages }, newId({ kind: 'edit', of: turn.requestId }))
+  }
+
+  private leaf(turn: TurnView, step: number): void {
+    const other = this.turns.leaf(turn, step)
+    this.render()
+    other?.question.focus()
+  }
+
+  private messagesBefore(turn: TurnView): Message[] {
+    const shown = this.turns.shown
+    return this.shownMessages(shown.slice(0, shown.indexOf(turn)))
   }
 
   private shownMessages(turns: TurnView[]): Message[] {
@@ -151,12 +190,13 @@ export class Talk {
 
   private async send(prompt: string, context: object, requestId: string): Promise<void> {
     const conversationId = this.conversationId
-    const askedAt = Date.now()
-    const one: Running = { requestId, conversationId, prompt, askedAt }
+    const one: Running = { requestId, conversationId, prompt, askedAt: Date.now() }
     begins(one)
     try {
       const tools = caller.tools.length ? { tools: caller.tools, tool_mode: 'kafka' } : {}
-      await ask({ ...context, ...tools, conversation_id: conversationId, request_id: requestId })
+      const model = remembered('model')
+      const chosen = model && caller.models.includes(model) ? { model } : {}
+      await ask({ ...context, ...tools, ...chosen, conversation_id: conversationId, request_id: requestId })
     } catch (error) {
       ended(requestId)
       throw error
@@ -166,13 +206,34 @@ export class Talk {
     this.join(one)
   }
 
+  /** Show the turns of the versions that are chosen. */
+  private render(): void {
+    const shown = this.turns.shown
+    for (const turn of shown) turn.question.versions(...this.turns.versions(turn))
+    const nodes = shown.map((turn) => turn.node)
+    const isKept = nodes.every((node, at) => (this.list.children[at] ?? node) === node)
+    if (isKept && nodes.length >= this.list.children.length) this.list.append(...nodes.slice(this.list.children.length))
+    else this.list.replaceChildren(...nodes)
+    this.changed()
+  }
+
+  private get isAtEnd(): boolean {
+    const { scrollHeight, scrollTop, clientHeight } = this.list
+    return scrollHeight - scrollTop - clientHeight < NEAR_PX
+  }
+
+  private toEnd(): void {
+    this.list.scrollTop = this.list.scrollHeight
+  }
+
   private changed(): void {
     const live = this.live()
     byId('stop').hidden = live.length === 0
-    const shown = live[0] ?? this.turns.at(-1)
+    const shown = live[0] ?? this.turns.shown.at(-1)
     if (shown) panel.show(shown.figures, live.filter((answer) => answer.figures.state === 'waiting').length)
     else byId('panel').replaceChildren()
-    const { scrollHeight, scrollTop, clientHeight } = this.list
-    if (scrollHeight - scrollTop - clientHeight < NEAR_PX) this.list.scrollTop = scrollHeight
+    // Who has gone up to read stays there.
+    if (this.latest.hidden) this.toEnd()
+    this.latest.hidden = this.isAtEnd
   }
 }

@@ -1,18 +1,12 @@
 /** One question on the page, and its answers: one is shown, the others can be leafed to. */
 
-import type { Call } from './api'
-import { element } from './dom'
+import { Calls } from './calls'
+import { button, element } from './dom'
 import { tail, type Relation } from './ids'
-import { markdown } from './markdown'
+import { markdown, spoken } from './markdown'
+import { Question } from './question'
 import type { Figures, ShownAnswer } from './answer'
-
-const ENDS: Record<string, string> = {
-  length: 'It was cut at its longest length.',
-  cancelled: 'It was stopped.',
-  deadline: 'Its time was over.',
-  filtered: 'It was filtered.',
-  partial: 'Only a part of it could be given.',
-}
+import { ofEnd } from './words'
 
 /** One variant: the answer, and its continuations. */
 type Variant = ShownAnswer[]
@@ -25,6 +19,7 @@ function joined(parts: Variant): string {
 
 export class TurnView {
   readonly node: HTMLElement
+  readonly question: Question
   onChange: () => void = () => undefined
   ask: (relation: Relation) => void = () => undefined
   private readonly variants: Variant[]
@@ -35,7 +30,7 @@ export class TurnView {
   private readonly reasoning = element('details', { className: 'reasoning', hidden: true })
   private readonly summary = element('summary')
   private readonly thoughts = element('div')
-  private readonly calls = element('div', { className: 'calls', hidden: true })
+  private readonly calls = new Calls()
   private readonly note = element('p', { className: 'note', hidden: true })
   private readonly actions = element('div', { className: 'actions' })
 
@@ -47,11 +42,10 @@ export class TurnView {
     this.answer.setAttribute('aria-label', 'Answer')
     this.answer.setAttribute('role', 'group')
     this.note.setAttribute('role', 'status')
-    const question = element('div', { className: 'prompt' }, prompt)
-    question.setAttribute('role', 'group')
-    question.setAttribute('aria-label', 'You')
+    this.question = new Question(prompt)
     this.reasoning.append(this.summary, this.thoughts)
-    this.node = element('article', {}, question, this.reasoning, this.calls, this.answer, this.note, this.actions)
+    const shown = [this.question.node, this.reasoning, this.calls.node, this.answer, this.note, this.actions]
+    this.node = element('article', {}, ...shown)
     this.watch(first)
   }
 
@@ -63,7 +57,7 @@ export class TurnView {
   /** Take the answer of a request that names one of these; false where it names none. */
   add(answer: ShownAnswer, relation: Relation): boolean {
     const at = this.variants.findIndex((parts) => parts.some((part) => tail(part.requestId) === relation.of))
-    if (at < 0) return false
+    if (at < 0 || relation.kind === 'edit' || relation.kind === 'after') return false
     if (relation.kind === 'more') this.variants[at]?.push(answer)
     else this.variants.push([answer])
     this.shown = relation.kind === 'more' ? at : this.variants.length - 1
@@ -71,12 +65,27 @@ export class TurnView {
     return true
   }
 
+  /** Whether it has an answer to the request of which an id knows this tail. */
+  isNamed(of: string): boolean {
+    return this.variants.flat().some((answer) => tail(answer.requestId) === of)
+  }
+
   get text(): string {
     return joined(this.parts)
   }
 
-  get isOver(): boolean {
-    return this.live.length === 0
+  /** The answer as it is read aloud. */
+  get spoken(): string {
+    return spoken(this.text)
+  }
+
+  /** The request whose answer is shown. */
+  get requestId(): string {
+    return this.last.requestId
+  }
+
+  get askedAt(): number {
+    return Math.max(...this.variants.flat().map((answer) => answer.askedAt))
   }
 
   get live(): ShownAnswer[] {
@@ -126,13 +135,11 @@ export class TurnView {
     this.thoughts.replaceChildren(markdown(reasoning))
     this.reasoning.hidden = !reasoning
     this.summary.textContent = this.text || last.isOver ? 'Reasoning' : 'Reasoning …'
-    const calls = this.parts.flatMap((part) => part.calls)
-    this.calls.replaceChildren(...calls.map(callView))
-    this.calls.hidden = calls.length === 0
+    this.calls.show(this.parts)
     this.note.textContent = last.note
     this.note.hidden = !last.note
     this.node.dataset.request = last.requestId
-    this.node.dataset.state = this.figures.state
+    this.node.dataset.state = last.reason || this.figures.state
     this.node.classList.toggle('live', !last.isOver)
     this.answer.setAttribute('aria-busy', String(!last.isOver))
     // Buttons that are made anew lose the keyboard's focus.
@@ -147,7 +154,7 @@ export class TurnView {
     const offered: Node[] = []
     if (this.variants.length > 1) offered.push(this.leaf('‹', 'Earlier answer', -1), this.count(), this.leaf('›', 'Later answer', 1))
     if (last.isOver) {
-      if (ENDS[last.reason]) offered.push(element('span', {}, ENDS[last.reason] ?? ''))
+      if (ofEnd(last.reason)) offered.push(element('span', {}, ofEnd(last.reason)))
       if (['length', 'partial', 'cancelled', 'deadline'].includes(last.reason)) {
         offered.push(button('Go on', () => this.ask({ kind: 'more', of: last.requestId })))
       }
@@ -163,27 +170,14 @@ export class TurnView {
 
   private leaf(label: string, name: string, step: number): HTMLElement {
     const to = this.shown + step
-    const made = button(label, () => {
+    const act = (): void => {
       this.shown = to
       this.paint()
       // The button was made anew; who leafs with the keyboard goes on leafing.
       this.actions.querySelector<HTMLButtonElement>(`[aria-label="${name}"]:enabled, [aria-label$="answer"]:enabled`)?.focus()
-    })
-    made.setAttribute('aria-label', name)
+    }
+    const made = button(label, act, name)
     made.disabled = to < 0 || to >= this.variants.length
     return made
   }
-}
-
-/** A call of a tool, and its result. */
-function callView({ name, arguments: given, result }: Call): HTMLElement {
-  const line = element('p', {}, element('code', {}, `${name}(${given})`))
-  if (result !== undefined) line.append(' → ', element('code', {}, result))
-  return line
-}
-
-function button(label: string, act: () => void): HTMLButtonElement {
-  const made = element('button', { type: 'button', className: 'quiet', textContent: label })
-  made.addEventListener('click', act)
-  return made
 }

@@ -1,0 +1,91 @@
+/** What can be done with a conversation: another title, a file of it, off the list; and the erasure of all of them. */
+
+import { erase, turnsOf, type Turn } from './api'
+import { byId } from './dom'
+import type { Row } from './list'
+import { list } from './store'
+import { ofFailure } from './words'
+
+function markdownOf(title: string, turns: Turn[]): string {
+  const parts = turns.map((turn) => `## You\n\n${turn.prompt}\n\n## Answer\n\n${turn.answer.trim()}\n`)
+  return [`# ${title}\n`, ...parts].join('\n')
+}
+
+function save(name: string, type: string, text: string): void {
+  const link = document.createElement('a')
+  link.href = URL.createObjectURL(new Blob([text], { type }))
+  link.download = name
+  link.click()
+  // The browser reads it after the click.
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000)
+}
+
+const fileName = (title: string): string => title.replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '').slice(0, 60) || 'conversation'
+
+export class Options {
+  private readonly dialog = byId<HTMLDialogElement>('options')
+  private readonly erasing = byId<HTMLDialogElement>('erasing')
+  private readonly title = byId<HTMLInputElement>('title')
+  private readonly told = byId('options-told')
+  private row: Row = { id: '', title: '', at: 0 }
+
+  constructor(
+    private readonly changed: () => void,
+    /** A conversation is off the list; without an id, all are. */
+    private readonly removed: (id?: string) => void,
+  ) {
+    byId('rename').addEventListener('submit', () => this.rename())
+    byId('export-markdown').addEventListener('click', () => void this.export('md'))
+    byId('export-json').addEventListener('click', () => void this.export('json'))
+    byId('remove').addEventListener('click', () => this.remove())
+    byId('close-options').addEventListener('click', () => this.dialog.close())
+    byId('erase').addEventListener('click', () => (this.dialog.close(), this.erasing.showModal()))
+    byId('keep').addEventListener('click', () => this.erasing.close())
+    byId('erase-now').addEventListener('click', () => void this.erase())
+  }
+
+  open(row: Row): void {
+    this.row = row
+    this.title.value = row.title
+    this.told.textContent = ''
+    this.dialog.showModal()
+    this.title.select()
+  }
+
+  private rename(): void {
+    const title = this.title.value.trim()
+    if (title) list(this.row.id, { title })
+    this.changed()
+  }
+
+  private async export(kind: 'md' | 'json'): Promise<void> {
+    this.told.textContent = ''
+    try {
+      const turns = await turnsOf(this.row.id)
+      const { id, title } = this.row
+      if (kind === 'md') save(`${fileName(title)}.md`, 'text/markdown', markdownOf(title, turns))
+      else save(`${fileName(title)}.json`, 'application/json', JSON.stringify({ conversation_id: id, title, turns }, null, 2))
+    } catch (error) {
+      this.told.textContent = ofFailure(error)
+    }
+  }
+
+  private remove(): void {
+    list(this.row.id, { removedAt: Date.now() })
+    this.dialog.close()
+    this.removed(this.row.id)
+  }
+
+  private async erase(): Promise<void> {
+    const told = byId('erase-told')
+    told.textContent = ''
+    try {
+      await erase()
+      this.erasing.close()
+      this.removed()
+    } catch (error) {
+      told.textContent = ofFailure(error)
+    }
+  }
+}
+

@@ -1,0 +1,30 @@
+/** What an empty conversation offers: examples to begin with, and the model where there is a choice. */
+
+import { caller, models } from './api'
+import { button, byId, element } from './dom'
+import { remember, remembered } from './store'
+
+// The demo's model answers for a small shop, and nothing else.
+const OF_THE_SHOP = ['How long does delivery take?', 'What is the state of my order 48213?', 'Can I send something back?']
+const OF_ALL = [
+  'Explain how a tide comes about, in three sentences',
+  'Write a friendly reminder of an unpaid invoice',
+  'Give me a table of three ways to cook eggs, with times',
+  'Write a Python function that counts the words of a text',
+]
+
+export async function welcome(send: (text: string) => void): Promise<void> {
+  caller.models = await models().catch(() => [])
+  const isShop = caller.models.length === 1 && caller.models[0] === 'demo'
+  byId('examples').replaceChildren(...(isShop ? OF_THE_SHOP : OF_ALL).map((text) => element('li', {}, button(text, () => send(text)))))
+  choice()
+}
+
+function choice(): void {
+  const field = byId<HTMLSelectElement>('model')
+  const name = remembered('model')
+  const options = caller.models.map((one) => element('option', { value: one, selected: one === name }, one))
+  field.replaceChildren(element('option', { value: '' }, 'Default model'), ...options)
+  field.hidden = caller.models.length < 2
+  field.onchange = () => remember('model', field.value)
+}

@@ -1,0 +1,43 @@
+/** What went wrong, in words for people. Messages of servers are for operators: they name fields, paths and backends. */
+
+import { Refusal, Unreachable } from './api'
+
+const ERRORS: Record<string, string> = {
+  invalid_request: 'The service cannot use this message.',
+  prompt_too_long: 'This is too long for the model. Make it shorter, or begin a new conversation.',
+  deadline_exceeded: 'It took too long until the answer could begin. Try again.',
+  model_not_found: 'This model is not there any more. Choose another one.',
+  overloaded: 'Too many answers are being made at the moment. Try again soon.',
+  engine_error: 'The model failed at this answer. Try again.',
+  not_found: 'This cannot be found any more.',
+  unauthorized: 'Your key does not allow this.',
+  rate_limited: 'You have reached your limit.',
+  unavailable: 'A part of the service is away at the moment. Try again soon.',
+}
+const NOTICES: Record<string, string> = {
+  attempt: 'The answer is tried again.',
+  cached: 'This answer was made earlier.',
+  degraded: 'Another model answers at the moment.',
+  fallback: 'Another model answers, because the first one failed.',
+  filtered: 'The rules of this service have blocked a part of this.',
+  resumed: 'The worker was lost; another one took over, and the answer goes on.',
+}
+const ENDS: Record<string, string> = {
+  length: 'It was cut at its longest length.',
+  cancelled: 'It was stopped.',
+  deadline: 'Its time was over.',
+  filtered: 'It was filtered.',
+  partial: 'Only a part of it could be given.',
+}
+
+export const ofError = (code: string): string => ERRORS[code] ?? 'Something went wrong. Try again.'
+/** Policies may name notices of their own. */
+export const ofNotice = (code: string): string => NOTICES[code] ?? `Note: ${code.replaceAll('_', ' ')}.`
+export const ofEnd = (reason: string): string => ENDS[reason] ?? ''
+
+export function ofFailure(error: unknown): string {
+  if (error instanceof Unreachable) return 'The gateway cannot be reached; trying again.'
+  if (!(error instanceof Refusal)) return ofError('')
+  const wait = error.retryAfterS ? ` Try again in ${error.retryAfterS} s.` : ''
+  return `${ofError(error.code)}${error.code === 'rate_limited' ? wait : ''}`
+}

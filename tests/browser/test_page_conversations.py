@@ -1,0 +1,239 @@
+"""The conversations of the chat page: edited, named, exported, taken off the list, and where they stand in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import BrowserContext, Page, expect
+
+from tests.browser.test_page import LONG_MS, enter, over, past, say, stored, words
+from tests.integration.gateway.gateway_process import GatewayProcess
+
+pytestmark = pytest.mark.usefixtures("worker")
+
+
+async def stop(page: Page, most: int = 3) -> None:
+    await words(page, most)
+    await page.keyboard.press("Escape")
+    await over(page)
+
+
+async def edit(page: Page, number: int, text: str) -> dict[str, Any]:
+    """Send the question with this number again, as `text`; returns what the page has sent."""
+    await page.get_by_role("button", name="Edit this question").nth(number).click()
+    await page.get_by_label("Edited question").fill(text)
+    async with page.expect_request("**/v1/requests?*") as asked:
+        await page.get_by_label("Edited question").press("Enter")
+    body: dict[str, Any] = (await asked.value).post_data_json
+    return body
+
+
+async def test_an_edited_question_takes_its_place_and_leaves_out_what_followed(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "edda")
+    questions = page.locator("article .prompt")
+    for number, text in enumerate(("first question", "second question")):
+        await say(page, text)
+        await expect(questions).to_have_count(number + 1)
+        await stop(page)
+    first_answer = await page.locator(".answer").first.inner_text()
+    sent = await edit(page, 1, "second question, better")
+    assert [one["content"] for one in sent["messages"]][::2] == ["first question", "second question, better"]
+    await expect(questions).to_have_text(["first question", "second question, better"])
+    await stop(page)
+    sent = await edit(page, 0, "another beginning")
+    assert [one["content"] for one in sent["messages"]] == ["another beginning"]
+    await expect(questions).to_have_text(["another beginning"])
+    await stop(page)
+    await say(page, "and on")
+    await expect(questions).to_have_text(["another beginning", "and on"])
+    await stop(page)
+    await stored(gateway, "edda", 5)
+
+    for _ in ("as it was asked", "as it is read again"):
+        await expect(questions).to_have_text(["another beginning", "and on"])
+        await page.get_by_role("button", name="Earlier question").click()
+        await expect(questions).to_have_text(["first question", "second question, better"])
+        await expect(page.locator(".answer").first).to_have_text(first_answer)
+        await page.get_by_role("button", name="Earlier question").nth(1).click()
+        await expect(questions).to_have_text(["first question", "second question"])
+        await page.reload()
+    # What follows an earlier version stays with that version.
+    await page.get_by_role("button", name="Earlier question").click()
+    await say(page, "on from the first")
+    await expect(questions).to_have_text(["first question", "second question, better", "on from the first"])
+    await stop(page)
+    await stored(gateway, "edda", 6)
+    await page.reload()
+    await page.get_by_role("button", name="Earlier question").click()
+    await expect(questions).to_have_text(["first question", "second question, better", "on from the first"])
+
+
+async def test_an_edit_in_mid_answer_stops_that_answer(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await enter(context, gateway, "emil")
+    await say(page, "tell me a long story")
+    await words(page, 3)
+    async with page.expect_request(lambda request: request.method == "DELETE"):
+        await edit(page, 0, "a short one")
+    await expect(page.locator("article .prompt")).to_have_text(["a short one"])
+    await stop(page)
+
+
+async def test_a_title_and_a_removal_are_in_all_tabs_and_outlive_a_reload(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    one = await enter(context, gateway, "tina")
+    await say(one, "to be renamed")
+    await stop(one)
+    await stored(gateway, "tina", 1)
+    two = await enter(context, gateway, "tina")
+    await expect(two.locator("#conversations")).to_contain_text("to be renamed")
+    await one.get_by_role("button", name="Options of to be renamed").click()
+    await one.get_by_label("Title in this browser").fill("My story")
+    await one.get_by_label("Title in this browser").press("Enter")
+    for page in (one, two):
+        await expect(page.locator("#conversations li")).to_have_text("My story⋯")
+    await two.reload()
+    await expect(two.locator("#conversations li")).to_have_text("My story⋯")
+    await two.get_by_role("button", name="Options of My story").click()
+    await two.get_by_role("button", name="Remove from the list").click()
+    await expect(two.locator("article")).to_have_count(0)
+    for page in (one, two):
+        await expect(page.locator("#conversations")).not_to_contain_text("My story")
+    await two.reload()
+    await expect(two.get_by_label("Message")).to_be_focused()
+    await expect(two.locator("#conversations li")).to_have_count(0)
+
+
+async def test_a_conversation_is_saved_as_markdown_and_as_json(
+    context: BrowserContext, gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    page = await enter(context, gateway, "xenia")
+    await say(page, "to be saved")
+    await stop(page)
+    answer = await page.locator(".answer").inner_text()
+    await stored(gateway, "xenia", 1)
+    await page.get_by_role("button", name="Options of to be saved").click()
+    texts = {}
+    for kind, name in (("Markdown", "to-be-saved.md"), ("JSON", "to-be-saved.json")):
+        async with page.expect_download() as saved:
+            await page.get_by_role("button", name=f"Export as {kind}").click()
+        download = await saved.value
+        assert download.suggested_filename == name
+        await download.save_as(tmp_path / name)
+        texts[kind] = (tmp_path / name).read_text()
+    assert texts["Markdown"].split() == f"# to be saved ## You to be saved ## Answer {answer}".split()
+    assert json.loads(texts["JSON"])["turns"][0]["answer"].strip() == answer
+
+
+async def test_all_can_be_erased_on_the_server(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await enter(context, gateway, "era")
+    await say(page, "to be forgotten")
+    await stop(page)
+    await stored(gateway, "era", 1)
+    await page.get_by_role("button", name="Options of to be forgotten").click()
+    await page.get_by_role("button", name="Erase all…").click()
+    async with page.expect_response(lambda reply: reply.request.method == "DELETE") as erased:
+        await page.get_by_role("button", name="Erase all", exact=True).click()
+    assert (await erased.value).status == 202
+    await expect(page.locator("article")).to_have_count(0)
+    await expect(page.locator("#conversations li")).to_have_count(0)
+    await page.reload()
+    await expect(page.get_by_label("Message")).to_be_focused()
+    await expect(page.locator("#conversations li")).to_have_count(0)
+
+
+async def test_what_is_being_answered_is_at_the_top_at_once(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await enter(context, gateway, "lars")
+    for text in ("the older one", "the newer one"):
+        await page.get_by_role("button", name="New conversation").click()
+        await say(page, text)
+        await words(page, 2)
+        rows = page.locator("#conversations li")
+        await expect(rows.first).to_have_text(f"{text}⋯")
+        await expect(page.locator("article.live")).to_have_count(1)
+        await page.keyboard.press("Escape")
+        await over(page)
+    await expect(page.locator("#conversations h2")).to_have_text(["Today"])
+
+
+async def test_the_list_is_by_days(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await context.new_page()
+    await page.clock.set_fixed_time("2026-11-26T12:00:00")
+    noon = await page.evaluate("Date.now()")
+    day = 86_400_000
+    rows = [
+        {"conversation_id": str(days), "title": f"{days} days ago", "turns": 1, "last_at": noon - days * day}
+        for days in (0, 1, 5, 40)
+    ]
+    await page.route("**/v1/conversations?*", lambda route: route.fulfill(json={"conversations": rows}))
+    await page.goto(gateway.url)
+    headings = page.locator("#conversations h2")
+    await expect(headings).to_have_text(["Today", "Yesterday", "Last 7 days", "October 2026"])
+
+
+async def test_an_empty_page_has_examples_that_are_asked_by_a_click(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "nova")
+    example = page.get_by_role("list", name="Examples").get_by_role("button").first
+    text = await example.inner_text()
+    await example.click()
+    await expect(page.locator(".prompt")).to_have_text(text)
+    await expect(page.get_by_role("list", name="Examples")).not_to_be_visible()
+    await stop(page)
+
+
+async def test_a_model_can_be_chosen_where_there_are_several(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await context.new_page()
+    names = {"data": [{"id": "small"}, {"id": "large"}]}
+    await page.route("**/v1/models*", lambda route: route.fulfill(json=names))
+    await page.goto(gateway.url)
+    await page.get_by_label("Model", exact=True).select_option("large")
+    bodies = []
+    async with page.expect_response("**/v1/requests?*"):
+        page.on("request", lambda request: bodies.append(request.post_data_json) if request.post_data else None)
+        await say(page, "by the large one")
+    assert [body["model"] for body in bodies] == ["large"]
+    # Nobody serves it here: that is said in words, and without what the worker says to programs.
+    await expect(page.locator(".note")).to_have_text(
+        "This model is not there any more. Choose another one.", timeout=LONG_MS
+    )
+    await page.reload()
+    await expect(page.get_by_label("Model", exact=True)).to_have_value("large")
+
+
+async def test_without_a_choice_of_models_there_is_none(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await context.new_page()
+    async with page.expect_response("**/v1/models*"):
+        await page.goto(gateway.url)
+    await expect(page.get_by_role("list", name="Examples").get_by_role("button").first).to_be_visible()
+    await expect(page.get_by_label("Model", exact=True)).not_to_be_visible()
+
+
+async def test_who_reads_above_stays_there_and_jumps_to_the_latest(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await context.new_page()
+    turns = [past("a line\n\n" * length) for length in (30, 31, 32)]
+    await page.route("**/v1/conversations/*", lambda route: route.fulfill(json={"turns": turns}))
+    await page.goto(gateway.url)
+    await expect(page.locator("article")).to_have_count(3)
+    latest = page.get_by_role("button", name="Latest")
+    await expect(latest).not_to_be_visible()
+    await page.locator("#turns").evaluate("turns => turns.scrollTop = 0")
+    await expect(latest).to_be_visible()
+    await say(page, "and one more")
+    await expect(latest).not_to_be_visible()
+    await page.locator("#turns").evaluate("turns => turns.scrollTop = 0")
+    await words(page, 5)
+    await expect(latest).to_be_visible()
+    assert await page.locator("#turns").evaluate("turns => turns.scrollTop") == 0
+    await latest.click()
+    await expect(latest).not_to_be_visible()
+    await expect(page.get_by_label("Message")).to_be_focused()
+    await stop(page)

@@ -1,0 +1,179 @@
+"""What the chat page says: errors in words, figures that are right, Markdown that is read aloud, on a phone, too."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Route, expect
+
+from tests.browser.test_page import enter, over, past, say, stored, words
+from tests.integration.gateway.gateway_process import GatewayProcess
+
+pytestmark = pytest.mark.usefixtures("worker")
+WIDE = """\
+| order | what is in the parcel and how it was packed | remark of the person who has packed it |
+|:-:|---|-:|
+| 4711 | Supercalifragilisticexpialidocious_and_more_of_that_kind_without_a_blank | none |
+
+```python
+def a_function_with_a_long_name(argument_number_one, argument_number_two, argument_number_three):
+```
+
+- [x] packed
+- [ ] **not** sent
+
+A claim[^1], a mark without a note[^2] and ~~a mistake~~.
+
+[^1]: Its source.
+"""
+
+
+@pytest.mark.parametrize("width", [320, 375, 1280])
+async def test_nothing_is_wider_than_the_page(context: BrowserContext, gateway: GatewayProcess, width: int) -> None:
+    page = await context.new_page()
+    call = {"id": "1", "name": "orderStatus", "arguments": json.dumps({"order": "4711" * 30})}
+    turns = [past(WIDE), {**past("called"), "tool_calls": [call]}]
+    await page.route("**/v1/conversations/*", lambda route: route.fulfill(json={"turns": turns}))
+    await page.set_viewport_size({"width": width, "height": 700})
+    await page.goto(gateway.url)
+    await expect(page.locator("article")).to_have_count(2)
+    assert await page.evaluate("document.documentElement.scrollWidth") == width
+    assert await page.locator("#turns").evaluate("turns => turns.scrollWidth - turns.clientWidth") == 0
+    box = await page.get_by_role("button", name="Send", exact=True).bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= width
+
+
+async def test_markdown_has_tasks_notes_and_columns(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await context.new_page()
+    await page.route("**/v1/conversations/*", lambda route: route.fulfill(json={"turns": [past(WIDE)]}))
+    await page.goto(gateway.url)
+    answer = page.locator(".answer")
+    await expect(answer.get_by_role("checkbox", name="packed")).to_be_checked()
+    await expect(answer.get_by_role("checkbox", name="not sent")).not_to_be_checked()
+    aligned = await answer.locator("td").evaluate_all("cells => cells.map(cell => cell.style.textAlign)")
+    assert aligned == ["center", "", "right"]
+    await expect(answer.locator("del")).to_have_text("a mistake")
+    await expect(answer).to_contain_text("a mark without a note[^2]")
+    await expect(answer.locator(".notes li")).to_contain_text("Its source.")
+    note = await answer.get_by_role("link", name="Note 1", exact=True).get_attribute("href")
+    assert note == "#" + str(await answer.locator(".notes li").get_attribute("id"))
+
+
+def events_of(*events: dict[str, object]) -> str:
+    return "".join(f"data: {json.dumps({'request_id': 'r', 'user_id': 'u', **event})}\n\n" for event in events)
+
+
+async def test_an_error_is_told_in_words_without_what_servers_say(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "erna")
+    cause = "the servers of writer failed: Error code: 500 - boom"
+    notice = {"type": "notice", "notice": {"code": "fallback", "message": f"{cause}; small answers"}}
+    error = {"type": "error", "index": 0, "epoch": 1, "error": {"code": "engine_error", "message": cause}}
+    streams = [events_of(notice, error), events_of(error)]
+    shown: list[str] = []
+
+    async def answer(route: Route) -> None:
+        await route.fulfill(content_type="text/event-stream", body=streams.pop())
+
+    await page.route("**/events?*", answer)
+    for number in (1, 2):
+        await say(page, "what will fail")
+        await expect(page.locator("article")).to_have_count(number)
+        await over(page)
+        shown.append(await page.locator("body").inner_text())
+    await expect(page.locator(".note").last).to_have_text("The model failed at this answer. Try again.")
+    for text in (*shown, await page.locator("#heard").inner_text()):
+        assert not any(word in text for word in ("boom", "500", "engine_error", "writer"))
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "words_shown"),
+    [
+        ("rate_limited", 429, "You have reached your limit. Try again in 7 s."),
+        ("prompt_too_long", 400, "This is too long for the model. Make it shorter, or begin a new conversation."),
+        ("of_a_later_version", 500, "Something went wrong. Try again."),
+    ],
+)
+async def test_a_refusal_is_told_in_words_and_the_message_is_kept(
+    browser: Browser, gateway: GatewayProcess, code: str, status: int, words_shown: str
+) -> None:
+    page = await browser.new_page()
+    await page.goto(gateway.url)
+    body = {"error": {"code": code, "message": "tokens: 10 of 5 at partition 3"}}
+    refuse = lambda route: route.fulfill(status=status, headers={"Retry-After": "7"}, json=body)  # noqa: E731
+    await page.route("**/v1/requests?*", refuse)
+    await say(page, "too much")
+    await expect(page.locator("#banner")).to_have_text(words_shown)
+    await expect(page.get_by_label("Message")).to_have_value("too much")
+    await page.close()
+
+
+async def test_that_the_gateway_is_away_is_told_until_it_is_back(browser: Browser, gateway: GatewayProcess) -> None:
+    page = await browser.new_page()
+    await page.goto(gateway.url)
+    await expect(page.get_by_label("Message")).to_be_focused()
+    await page.route("**/v1/**", lambda route: route.abort("connectionrefused"))
+    await say(page, "into the void")
+    banner = page.locator("#banner")
+    await expect(banner).to_have_text("The gateway cannot be reached; trying again.")
+    async with page.expect_request("**/v1/me*"):  # it tries by itself
+        pass
+    await expect(banner).to_be_visible()
+    await page.unroute("**/v1/**")
+    await expect(banner).not_to_be_visible()
+    await expect(page.get_by_label("Message")).to_have_value("into the void")
+    await page.close()
+
+
+async def test_the_figures_are_those_of_the_answer_after_a_reload_too(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "fred")
+    await say(page, "tell me a long story")
+    await words(page, 12)
+    await page.reload()  # what was written arrives at once, and says nothing about its speed
+    await words(page, 20)
+    await page.keyboard.press("Escape")
+    await over(page)
+    await stored(gateway, "fred", 1)
+    figures = page.locator("#panel")
+    shown = [await figures.inner_text()]
+    await page.reload()
+    await expect(figures).to_contain_text("Model")
+    shown.append(await figures.inner_text())
+    for text in shown:
+        known = dict(zip(text.split("\n")[::2], text.split("\n")[1::2], strict=True))
+        assert set(known) == {"First token", "Tokens/s", "Tokens", "Model"}
+        # The engine is paced: 25 tokens a second, or fewer on a busy machine.
+        assert float(known["Tokens/s"]) < 30
+    live, later = (text.split("\n")[text.split("\n").index("Tokens") + 1] for text in shown)
+    assert live == later
+
+
+async def test_an_answer_is_read_aloud_without_its_marks(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await enter(context, gateway, "lena")
+    text = "## Report\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n- **one**\n- `two`\n\n```py\nx = 1\n```"
+    events = [
+        {"type": "token", "index": 0, "epoch": 1, "tokens": [1], "text": text},
+        {"type": "done", "index": 1, "epoch": 1, "finish_reason": "stop", "usage": {"completion_tokens": 1}},
+    ]
+    stream = {"content_type": "text/event-stream", "body": events_of(*events)}
+    await page.route("**/events?*", lambda route: route.fulfill(**stream))
+    await say(page, "report")
+    await over(page)
+    heard = await page.locator("#heard").text_content()
+    assert heard == "Answer: Report\na\nb\n1\n2\none\ntwo\nx = 1"
+
+
+async def test_stop_words_and_parts_of_words_are_not_marked(context: BrowserContext, gateway: GatewayProcess) -> None:
+    text = "I have noted that: the parcel, no parcels, has not come. Come!"
+    hit = {"request_id": "r", "role": "user", "text": text, "created_at": 0, "similarity": 0.9, "conversation_id": "c"}
+    page = await enter(context, gateway, "stine")
+    await page.route("**/v1/search?*", lambda route: route.fulfill(json={"hits": [hit]}))
+    await page.keyboard.press("Control+k")
+    await page.get_by_label("Search the history").fill("a parcel that has not come")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#hits mark")).to_have_text(["parcel", "come", "Come"])
