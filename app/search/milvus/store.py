@@ -17,6 +17,7 @@ from app.search.identity import Embeds, Identity, Vector
 from app.search.milvus.collection import TEXT_FIELDS, Layout, check_embedder, load, open_collection, read_layout
 from app.search.milvus.connection import COLLECTION_NOT_FOUND, COLLECTION_NOT_LOADED, Milvus
 from app.search.rows import Role, request_id_of
+from app.search.stop_words import without_stop_words
 from app.search.vector_store import Hit, IndexAwayError, Query, SearchError
 
 _FIELDS = ["turn_id", "text", "created_at", "embedding", *TEXT_FIELDS]
@@ -155,7 +156,7 @@ class MilvusStore:
         depth = query.limit * _DEPTH
         lists = [
             AnnSearchRequest([vector], "embedding", {"metric_type": "COSINE"}, depth, expr=where),
-            AnnSearchRequest([query.text], "sparse", {"metric_type": "BM25"}, depth, expr=where),
+            AnnSearchRequest([without_stop_words(query.text)], "sparse", {"metric_type": "BM25"}, depth, expr=where),
         ]
         return await self._milvus.call(
             "hybrid_search", self._collection, lists, RRFRanker(_RRF_K), limit=query.limit, output_fields=fields

@@ -50,6 +50,20 @@ async def test_rare_word_is_found_by_its_letters(search: TurnSearch) -> None:
     assert (hits[0].request_id, hits[0].role) == ("r0", Role.ASSISTANT)
 
 
+async def test_words_that_say_nothing_do_not_lift_a_row(
+    connection: Milvus, collection: str, embedder: Embedder
+) -> None:
+    async with Bench(connection, collection, embedder) as bench:
+        bench.submit(turn("cleo", "c1", "I have noted that it is not so", "That has not been a question."))
+        bench.submit(turn("cleo", "c2", "How long does delivery take?", "Delivery takes 2 to 3 days."))
+        await bench.settled(2)
+        search = TurnSearch(MilvusStore(connection, collection), embedder)
+        both = await search.search(Query(user_id="cleo", text="a parcel that has not come"))
+        by_meaning = await search.search(Query(user_id="cleo", text="a parcel that has not come", full_text=False))
+        assert [hit.text for hit in both] == [hit.text for hit in by_meaning]
+        assert len(await search.search(Query(user_id="cleo", text="what is it"))) == 4
+
+
 async def test_hits_are_of_that_user_alone(search: TurnSearch) -> None:
     assert {hit.user_id for hit in await search.search(Query(user_id="bob", text="package", limit=50))} == {"bob"}
     assert await search.search(Query(user_id='bob" or user_id != "', text="package")) == []

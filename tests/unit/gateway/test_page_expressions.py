@@ -29,7 +29,9 @@ _SLACK_MS = 500.0
 pytestmark = pytest.mark.skipif(NODE is None, reason="node is not installed")
 
 
-@pytest.mark.parametrize("unit", ["[", "[a", "*a ", "**a ", "``a", "``a `b ", "[a](", "http://", "http://....", "`[", "~~a ", "[^a"])
+@pytest.mark.parametrize(
+    "unit", ["[", "[a", "*a ", "**a ", "``a", "``a `b ", "[a](", "http://", "http://....", "`[", "~~a ", "[^a"]
+)
 def test_marks_without_an_end_take_linear_time(unit: str) -> None:
     assert_linear("inline.ts", "INLINE", unit)
 
