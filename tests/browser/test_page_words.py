@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import pytest
 from playwright.async_api import Browser, BrowserContext, Route, expect
@@ -61,7 +62,7 @@ async def test_markdown_has_tasks_notes_and_columns(context: BrowserContext, gat
     assert note == "#" + str(await answer.locator(".notes li").get_attribute("id"))
 
 
-def events_of(*events: dict[str, object]) -> str:
+def events_of(*events: Mapping[str, object]) -> str:
     return "".join(f"data: {json.dumps({'request_id': 'r', 'user_id': 'u', **event})}\n\n" for event in events)
 
 
