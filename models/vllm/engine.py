@@ -21,6 +21,7 @@ from models.structured.grammar import TOO_SLOW
 from models.structured.matcher import Matcher
 from models.token_stream import TokenStream
 from models.unexpected import type_and_line
+from models.vllm.figures import Figures
 from models.vllm.leash import hold
 from models.vllm.parameters import prompt_of, sampling_of
 from models.vllm.reading import Reading
@@ -84,12 +85,20 @@ class VllmOptions:
 
 
 class VllmEngine:
-    """Implements `models.generation.Engine`. `llm` is an `AsyncLLM`; `on_fatal` is called when it has died."""
+    """Implements `models.generation.Engine`. `llm` is an `AsyncLLM`; `on_fatal` is called when it has died; `figures`
+    are those that vLLM tells.
+    """
 
     def __init__(
-        self, llm: Any, checkpoint: Checkpoint, options: VllmOptions, on_fatal: Callable[[str], None] | None = None
+        self,
+        llm: Any,
+        checkpoint: Checkpoint,
+        options: VllmOptions,
+        on_fatal: Callable[[str], None] | None = None,
+        figures: Figures | None = None,
     ) -> None:
         self._llm = llm
+        self._figures = figures or Figures()
         self._checkpoint = checkpoint
         self._options = options
         self._on_fatal = on_fatal
@@ -127,8 +136,16 @@ class VllmEngine:
 
     @property
     def stats(self) -> EngineStats:
-        running = min(len(self._tasks), self._options.max_running)
-        return EngineStats(running=running, waiting=len(self._tasks) - running)
+        asked, figures = len(self._tasks), self._figures
+        # What vLLM has said may be a step old: what it has not seen yet is computed if there is room for it.
+        waiting = min(asked, max(asked - self._options.max_running, figures.waiting))
+        return EngineStats(
+            running=asked - waiting,
+            waiting=waiting,
+            kv_cache_usage=figures.kv_cache_usage,
+            preemptions=figures.preemptions,
+            steps=figures.steps,
+        )
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:
         return [self._submit(job) for job in jobs]
@@ -293,8 +310,9 @@ def create_vllm_engine(
         arguments = AsyncEngineArgs(
             **options.arguments(model, checkpoint.context_length, on_cpu=current_platform.is_cpu())
         )
-        llm = AsyncLLM.from_engine_args(arguments)
+        figures = Figures()
+        llm = AsyncLLM.from_engine_args(arguments, stat_loggers=figures.loggers())
     except Exception as error:
         line = " ".join(str(error).split())[:300]
         raise CheckpointError(f"model {model}: vLLM cannot serve it: {line}") from error
-    return VllmEngine(llm, checkpoint, options, on_fatal)
+    return VllmEngine(llm, checkpoint, options, on_fatal, figures)

@@ -125,16 +125,19 @@ async def test_each_tenant_has_the_answer_of_its_own_adapter(engines: Engines) -
 
 
 async def test_a_conversation_of_ten_turns_finds_its_computed_prefix(engines: Engines) -> None:
-    turns: tuple[tuple[str, str], ...] = ()
-    cached = []
-    for number in range(10):
-        question = QUESTIONS[number % 4]
-        (answer,) = await asked(engines.vllm, job(prompt_of(engines, question, turns), 24, user="nina"))
-        assert isinstance(answer.end, End)
-        cached.append(answer.end.usage.cached_tokens)
-        turns = (*turns, (question, answer.text))
-    assert cached[0] == 0
-    assert all(later > 0 for later in cached[3:])
+    for engine in (engines.torch, engines.vllm):
+        turns: tuple[tuple[str, str], ...] = ()
+        sizes, cached = [], []
+        for number in range(10):
+            question = QUESTIONS[number % 4]
+            (answer,) = await asked(engine, job(prompt_of(engines, question, turns), 24, user="nina"))
+            assert isinstance(answer.end, End)
+            sizes.append(answer.end.usage.prompt_tokens)
+            cached.append(answer.end.usage.cached_tokens)
+            turns = (*turns, (question, answer.text))
+        print(f"\n{engine.model_version}: prompts of {sizes} tokens, of them computed before {cached}")
+        assert cached[0] == 0
+        assert all(later > 0 for later in cached[3:])
     (other,) = await asked(engines.vllm, job(prompt_of(engines, question, turns[:-1]), 4, user="omar"))
     assert isinstance(other.end, End)
     assert other.end.usage.cached_tokens == 0, "nobody learns from its time what another has asked"
@@ -194,6 +197,23 @@ async def test_what_is_urgent_is_answered_before_a_batch(engines: Engines) -> No
     (urgent,) = engines.vllm.submit([job(prompt, 8, priority=Priority.INTERACTIVE)])
     await asyncio.gather(reading(urgent, "urgent"), *waiting)
     assert ended.index("urgent") <= 64
+
+
+async def test_its_queue_and_its_cache_are_in_the_figures_of_the_engine(engines: Engines) -> None:
+    """More answers than vLLM computes at once, here 64; each long enough to be seen."""
+    prompt = prompt_of(engines, QUESTIONS[2])
+    streams = engines.vllm.submit([job(prompt, 60, min_tokens=60, sampling=WILD) for _ in range(96)])
+    reading = asyncio.gather(*map(read, streams))
+    most_used, waited = 0.0, 0
+    while not reading.done():
+        stats = engines.vllm.stats
+        most_used, waited = max(most_used, stats.kv_cache_usage), max(waited, engines.vllm._figures.waiting)
+        await asyncio.sleep(0.01)
+    await reading
+    assert 0 < most_used <= 1
+    assert 0 < waited <= 96
+    assert (engines.vllm.stats.running, engines.vllm.stats.waiting) == (0, 0)
+    assert engines.vllm.stats.steps > 60
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ async def test_an_answer_has_the_form_of_its_schema(engine: RemoteEngine) -> Non
     schema = {"type": "object", "properties": {"days": {"enum": [2, 3]}}, "required": ["days"]}
     schema["additionalProperties"] = False
     rule = OutputConstraint(ConstraintKind.JSON, json.dumps(schema))
-    (answer,) = await asked(engine, job_of(sampling=Sampling(2.0, seed=5), constraint=rule))
+    (answer,) = await asked(engine, job_of(sampling=Sampling(2.0, seed=5), constraint=rule, max_tokens=400))
     jsonschema.validate(json.loads(answer.text), schema)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,6 +53,24 @@ async def ask(engine, *jobs) -> list[Answer]:
     return await asyncio.gather(
         *(read(stream, len(asked.generated)) for stream, asked in zip(streams, jobs, strict=True))
     )
+
+
+async def test_what_waits_in_vllm_and_how_full_its_cache_is_are_its_own_figures(engine) -> None:
+    from vllm.v1.metrics.stats import SchedulerStats  # type: ignore[import-not-found]  # noqa: PLC0415 - the stand-in
+
+    streams = engine.submit([job(PROMPT, 50) for _ in range(4)])
+    assert (engine.stats.running, engine.stats.waiting) == (4, 0), "before vLLM has said anything"
+    (logger,) = engine._llm.stat_loggers
+    preempted = SimpleNamespace(num_preempted_reqs=2)
+    logger.record(SchedulerStats(1, 2, 1, 0.75), preempted, mm_cache_stats=None, engine_idx=0)
+    stats = engine.stats
+    assert (stats.running, stats.waiting, stats.kv_cache_usage, stats.preemptions, stats.steps) == (1, 3, 0.75, 2, 1)
+    logger.record(None, None)
+    logger.record(SchedulerStats(0, 9), SimpleNamespace())
+    assert (engine.stats.running, engine.stats.waiting) == (0, 4), "no more than was asked"
+    logger.record(SchedulerStats(), None)
+    await asyncio.gather(*map(read, streams))
+    assert (engine.stats.running, engine.stats.waiting, engine.stats.steps) == (0, 0, 3)
 
 
 async def test_answer_ends_by_itself_and_its_end_of_sequence_is_no_token_of_it(engine) -> None:

@@ -34,6 +34,7 @@ class AsyncLLM:
         self.aborted: list[str] = []
         self.dies_at: int | None = None
         self.down = False
+        self.stat_loggers: list[Any] = []
 
     @classmethod
     def from_engine_args(
@@ -45,7 +46,9 @@ class AsyncLLM:
     ) -> AsyncLLM:
         if engine_args.tensor_parallel_size > 8:
             raise ValueError("World size 16 is larger than the number of GPUs\nmore lines")
-        return cls(engine_args)
+        made = cls(engine_args)
+        made.stat_loggers = [factory(made.vllm_config, 0) for factory in stat_loggers or ()]
+        return made
 
     async def generate(
         self,
