@@ -43,9 +43,13 @@ class TokenStream:
             self._weight += weight(event)
         self._wake()
 
+    def is_ahead(self, most: int) -> bool:
+        """Whether what is not read yet weighs more than that."""
+        return self._weight > most and not self._abandoned
+
     async def drained(self, most: int) -> None:
         """Wait until what is not read yet weighs at most so much: for engines that can hold back their source."""
-        while self._weight > most and not self._abandoned:
+        while self.is_ahead(most):
             self._read = self._read or asyncio.Event()
             self._read.clear()
             await self._read.wait()

@@ -9,6 +9,7 @@ from typing import Any
 
 from models.detokenizer import StopStrings
 from models.generation import Delta, End, Failure, FinishReason, Job, Usage
+from models.remote.chunks import MOST_COUNTED, Chunk
 from models.remote.tokens import BYTES, begun_and_ids, count_of
 from models.token_stream import TokenStream
 
@@ -19,7 +20,6 @@ REASONS = {
 }
 BYTES_PER_ASKED_TOKEN = 64
 SLACK_BYTES = 4096
-_MOST_COUNTED = 2**31 - 1
 _PIECE = 4096  # characters of one delta whose tokens are bytes
 
 
@@ -84,22 +84,18 @@ class RemoteAnswer:
         if not self.ids:
             self._stops.held = ""
 
-    def add(self, chunk: Any) -> None:
-        self._usage = getattr(chunk, "usage", None) or self._usage
-        choices = getattr(chunk, "choices", None)
-        if not isinstance(choices, list):
-            raise ValueError("a chunk has no choices")  # noqa: TRY004 - the server's fault, not a caller's
-        for choice in choices:
-            reason = getattr(choice, "finish_reason", None)
-            if reason is not None:
-                self._reason = REASONS.get(reason)
+    def add(self, chunk: Chunk) -> None:
+        self._usage = chunk.usage or self._usage
+        if chunk.error:
+            raise ValueError("the server ended the answer with an error")
+        if chunk.choices is None:
+            raise ValueError("a chunk has no choices")
+        for choice in chunk.choices:
+            if choice.finish_reason is not None:
+                self._reason = REASONS.get(choice.finish_reason)
                 if self._reason is None:
-                    raise ValueError(f"the server ended the answer with {reason!r}")
-            delta = getattr(choice, "delta", None)
-            text = getattr(choice, "text", None) if delta is None else getattr(delta, "content", None)
-            if text and not isinstance(text, str):
-                raise ValueError("a chunk's text is none")
-            self._push(text or "", _ids_of(choice))
+                    raise ValueError(f"the server ended the answer with {choice.finish_reason!r}")
+            self._push(choice.content, choice.token_ids)
 
     def _push(self, text: str, ids: list[int] | None) -> None:
         if self._has_ids is None and (text or ids):
@@ -152,7 +148,7 @@ class RemoteAnswer:
         prompt, generated = (_count(self._usage, name) for name in ("prompt_tokens", "completion_tokens"))
         # The server's figure is right, unless the answer was continued and the server counts the last part alone.
         is_whole = not self.job.generated and not self.failures
-        details = getattr(self._usage, "prompt_tokens_details", None)
+        details = self._usage.get("prompt_tokens_details") if isinstance(self._usage, dict) else None
         cached = min(_count(details, "cached_tokens") or 0, prompt or 0) if is_whole else 0
         usage = Usage(prompt or 0, generated if generated is not None and is_whole else count_of(self._tokens), cached)
         text = self._late + ("" if self.stopped else self._stops.held)
@@ -163,17 +159,7 @@ class RemoteAnswer:
         self.stream.push(Failure(len(self._tokens), code, (message.splitlines() or [code])[0]))
 
 
-def _ids_of(choice: Any) -> list[int] | None:
-    """The server's ids of a chunk's tokens, if it tells them."""
-    ids = getattr(choice, "token_ids", None)
-    if ids is None:
-        return None
-    if not isinstance(ids, list) or not all(isinstance(one, int) and 0 <= one < _MOST_COUNTED for one in ids):
-        raise ValueError("a chunk's token ids are none")
-    return ids
-
-
 def _count(usage: Any, name: str) -> int | None:
     """A figure of the server, if it is one."""
-    value = getattr(usage, name, None)
-    return value if isinstance(value, int) and 0 <= value <= _MOST_COUNTED else None
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and 0 <= value <= MOST_COUNTED else None

@@ -6,13 +6,14 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from models.generation import EngineStats, FinishReason, Job, Stream
 from models.remote.answer import RemoteAnswer
+from models.remote.chunks import Chunks
 from models.remote.content import Content, ids_of, text_of_ids
 from models.remote.http import client_of
 from models.remote.parameters import RefusedError, parameters_of
@@ -26,7 +27,7 @@ ABSENT = "engine=openai needs the package openai: install Parley with its extra 
 MOST_ATTEMPTS = 4
 MOST_WAITING = 1 << 20
 """Weight of what a reader has not read yet; a server that is faster has to wait."""
-_TEXTS = ("content", "reasoning_content", "reasoning")
+_END_S = 0.1
 _OVERLOADED = 429
 _TOO_LONG = 400
 _TOO_LONG_TEXT = re.compile(
@@ -193,47 +194,47 @@ class RemoteEngine:
 
     async def _ask(self, server: Server, answer: RemoteAnswer) -> None:
         """Read one stream of the server to its end, or to where it fails."""
-        began = time.monotonic()
+        began, silence_s = time.monotonic(), self._options.silence_s
+        now = asyncio.get_running_loop().time
         answer.stream.admitted_at = answer.stream.admitted_at or time.time()
-        is_first = True
-        async with aclosing(self._chunks(server, answer)) as chunks:
-            async for chunk in chunks:
-                if is_first:
-                    server.answered(time.monotonic() - began)
-                    is_first = False
-                answer.add(chunk)
-                if answer.stopped:
-                    answer.end(FinishReason.STOP)
-                    return
-                if answer.is_too_long:
-                    log.warning("%s goes on behind the tokens that it was asked for: the answer is cut", server.url)
-                    answer.end(FinishReason.LENGTH)
-                    return
-                await answer.stream.drained(MOST_WAITING)
-        answer.finish()
-
-    async def _chunks(self, server: Server, answer: RemoteAnswer) -> AsyncGenerator[Any, None]:
-        options = self._options
         answer.begin_stream()
-        async with asyncio.timeout(options.silence_s):
-            chunks = await self._asked(server, answer)
-        try:
-            iterator = aiter(chunks)
-            silent_since = time.monotonic()
-            while True:
-                # Only text breaks the silence: a server could send empty chunks for ever.
-                async with asyncio.timeout(max(0.0, silent_since + options.silence_s - time.monotonic())):
-                    chunk = await anext(iterator, None)
-                if chunk is None:
-                    return
-                yield chunk
-                if _has_text(chunk):
-                    silent_since = time.monotonic()
-        finally:
-            await chunks.close()
+        async with (
+            asyncio.timeout(silence_s) as silence,
+            await self._asked(server, answer) as response,
+            aclosing(response.iter_bytes()) as parts,
+        ):
+            chunks, is_first = Chunks(), True
+            async for part in parts:
+                for chunk in chunks.add(part):
+                    if is_first:
+                        server.answered(time.monotonic() - began)
+                        is_first = False
+                    answer.add(chunk)
+                    if self._is_cut(server, answer):
+                        return
+                    if chunk.has_text:  # a server could send empty chunks for ever
+                        silence.reschedule(now() + silence_s)
+                if chunks.ended:
+                    break
+                if answer.stream.is_ahead(MOST_WAITING):
+                    silence.reschedule(None)
+                    await answer.stream.drained(MOST_WAITING)
+                    silence.reschedule(now() + silence_s)
+            answer.finish()
+            await _read_the_end(parts)
+
+    @staticmethod
+    def _is_cut(server: Server, answer: RemoteAnswer) -> bool:
+        """Whether the answer has ended before the server's stream has."""
+        if answer.stopped:
+            answer.end(FinishReason.STOP)
+        elif answer.is_too_long:
+            log.warning("%s goes on behind the tokens that it was asked for: the answer is cut", server.url)
+            answer.end(FinishReason.LENGTH)
+        return answer.ended
 
     async def _asked(self, server: Server, answer: RemoteAnswer) -> Any:
-        """The server's stream of the rest."""
+        """The server's response, when it is entered: its stream of the rest."""
         options, job = self._options, answer.rest
         room = options.context_length - len(job.prompt)
         common = parameters_of(job, options.model, room, is_vllm=options.is_vllm)
@@ -249,16 +250,16 @@ class RemoteEngine:
             if job.stop:
                 answer.restore(answer.begun + await text_of_ids(server.client, options.model, answer.ids))
             common.setdefault("max_tokens", max(1, ids.room - len(answer.ids)))
-            return await server.client.completions.create(prompt=[*ids.tokens, *answer.ids], **common)
+            return server.client.completions.with_streaming_response.create(prompt=[*ids.tokens, *answer.ids], **common)
         if content.prompt is not None:
-            return await server.client.completions.create(prompt=content.prompt, **common)
+            return server.client.completions.with_streaming_response.create(prompt=content.prompt, **common)
         if content.continues:
             if not options.is_vllm:
                 raise RefusedError("continue_final_message: this model's server does not take it")
             common["extra_body"] |= {"continue_final_message": True, "add_generation_prompt": False}
         if options.azure_version and "max_tokens" in common:  # which its newer models refuse
             common["max_completion_tokens"] = common.pop("max_tokens")
-        return await server.client.chat.completions.create(messages=content.messages, **common)
+        return server.client.chat.completions.with_streaming_response.create(messages=content.messages, **common)
 
     def _over(self, task: asyncio.Task[None], answer: RemoteAnswer) -> None:
         self._tasks.pop(answer.stream, None)
@@ -325,10 +326,8 @@ def _kind(error: Any) -> str:
     return f"status {status}" if status else type(error).__name__
 
 
-def _has_text(chunk: Any) -> bool:
-    """Whether a chunk says or thinks something."""
-    for choice in getattr(chunk, "choices", None) or ():
-        delta = getattr(choice, "delta", None)
-        if getattr(choice, "text", None) or any(getattr(delta, name, None) for name in _TEXTS):
-            return True
-    return False
+async def _read_the_end(parts: AsyncIterator[bytes]) -> None:
+    """A connection can be used again once the end of its body was read, which may come after the last chunk."""
+    with suppress(Exception):
+        async with asyncio.timeout(_END_S):
+            await anext(parts, None)
