@@ -135,13 +135,16 @@ async def test_all_can_be_erased_on_the_server(context: BrowserContext, gateway:
     await say(page, "to be forgotten")
     await stop(page)
     await stored(gateway, "era", 1)
+    other = await enter(context, gateway, "era")
+    await expect(other.locator("#conversations")).to_contain_text("to be forgotten")
     await page.get_by_role("button", name="Options of to be forgotten").click()
     await page.get_by_role("button", name="Erase all…").click()
     async with page.expect_response(lambda reply: reply.request.method == "DELETE") as erased:
         await page.get_by_role("button", name="Erase all", exact=True).click()
     assert (await erased.value).status == 202
-    await expect(page.locator("article")).to_have_count(0)
-    await expect(page.locator("#conversations li")).to_have_count(0)
+    for tab in (page, other):
+        await expect(tab.locator("article")).to_have_count(0)
+        await expect(tab.locator("#conversations li")).to_have_count(0)
     await page.reload()
     await expect(page.get_by_label("Message")).to_be_focused()
     await expect(page.locator("#conversations li")).to_have_count(0)

@@ -62,5 +62,21 @@ async def test_a_call_and_its_result_are_shown_and_found_again(
     await stored(offering_gateway, "tess", 1)
     await page.reload()
     await calls.first.locator("summary").click()
-    await expect(calls.first.locator("pre").first).to_contain_text("look_up")
+    await expect(calls.first).to_contain_text("Given to look_up")
     await expect(calls.first.locator("pre").last).to_have_text(result)
+
+
+async def test_a_question_can_be_asked_without_tools(context: BrowserContext, offering_gateway: GatewayProcess) -> None:
+    page = await enter(context, offering_gateway, "tilo")
+    choice = page.get_by_label("Tools", exact=True)
+    await expect(choice).to_be_checked()
+    bodies = []
+    page.on("request", lambda request: bodies.append(request.post_data_json) if request.post_data else None)
+    await say(page, "with tools")
+    await expect(page.locator("article")).to_have_count(1)
+    await choice.uncheck()
+    await page.reload()
+    await expect(choice).not_to_be_checked()
+    await say(page, "without tools")
+    await expect(page.locator("article")).to_have_count(2)
+    assert ["tools" in body for body in bodies] == [True, False]

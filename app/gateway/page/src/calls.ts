@@ -28,17 +28,21 @@ function pretty(text: string): string {
   return Object.keys(value).length ? JSON.stringify(value, null, 2) : text
 }
 
+const block = (text: string): HTMLElement => element('pre', { tabIndex: 0 }, pretty(text))
+
 class Chip {
   readonly node = element('details', { className: 'call' })
   private readonly label = element('summary')
   private readonly result = element('div')
   private asked = false
+  private isOver = false
+  private painted?: string
 
   constructor(
     private readonly call: Call,
     private readonly requestId: string,
   ) {
-    const given = element('pre', { tabIndex: 0 }, `${call.name}(${pretty(call.arguments)})`)
+    const given = element('div', {}, element('small', {}, `Given to ${call.name}`), block(call.arguments))
     this.node.append(this.label, given, this.result)
     this.node.addEventListener('toggle', () => void this.load())
   }
@@ -50,12 +54,11 @@ class Chip {
     const label = isRunning ? `${labelOf(this.call)} …` : labelOf(this.call)
     if (this.label.textContent !== label) this.label.textContent = label
     this.isOver = isOver
-    if (result !== undefined && this.result.textContent !== pretty(result)) {
-      this.result.replaceChildren(element('pre', { tabIndex: 0 }, pretty(result)))
+    if (result !== undefined && result !== this.painted) {
+      this.result.replaceChildren(element('small', {}, 'Result'), block(result))
+      this.painted = result
     } else if (result === undefined && isRunning) this.result.textContent = 'It has no result yet.'
   }
-
-  private isOver = false
 
   /** A turn of the history has its calls; their results are read from the log when somebody wants to see them. */
   private async load(): Promise<void> {
@@ -67,7 +70,7 @@ class Chip {
       return []
     })
     this.call.result = results.find((one) => one.tool_call_id === this.call.id)?.content
-    if (this.call.result === undefined) this.result.textContent = 'The result is not kept any more.'
+    if (this.call.result === undefined) this.result.textContent = 'No result of it is kept.'
     this.show(true)
   }
 }

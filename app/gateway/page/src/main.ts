@@ -28,7 +28,10 @@ const list = new ConversationList(
 )
 const options = new Options(
   () => void list.refresh(),
-  (id) => void (id === undefined || id === talk.conversationId ? open(fresh()) : list.refresh()),
+  (id) => {
+    if (id === undefined) list.clear()
+    void (id === undefined || id === talk.conversationId ? open(fresh()) : list.refresh())
+  },
 )
 
 const fresh = (): string => random(8)
@@ -147,7 +150,8 @@ document.addEventListener('keydown', (event) => {
 })
 onNews((news) => {
   if (news.kind === 'asked') talk.join(news.running)
-  void list.refresh()
+  if (news.kind === 'erased') void open(fresh())
+  else void list.refresh()
 })
 talk.onEnd = () => void list.refresh()
 talk.refuse = refuse

@@ -3,7 +3,7 @@
 import { erase, turnsOf, type Turn } from './api'
 import { byId } from './dom'
 import type { Row } from './list'
-import { list } from './store'
+import { erased, list } from './store'
 import { ofFailure } from './words'
 
 function markdownOf(title: string, turns: Turn[]): string {
@@ -81,6 +81,7 @@ export class Options {
     told.textContent = ''
     try {
       await erase()
+      erased()
       this.erasing.close()
       this.removed()
     } catch (error) {

@@ -9,7 +9,7 @@ const time = (ms: number): string => (ms < 1000 ? `${Math.round(ms)} ms` : `${(m
 export function show({ firstTokenMs, tokensPerS, tokens, model }: Figures, waiting: number): void {
   const rows: [string, string | false | null][] = [
     ['Waiting', waiting > 1 && `${waiting} messages`],
-    ['First token', firstTokenMs !== null && time(firstTokenMs)],
+    ['First token', firstTokenMs !== null && firstTokenMs > 0 && time(firstTokenMs)],
     ['Tokens/s', tokensPerS !== null && tokensPerS.toFixed(1)],
     ['Tokens', tokens !== null && String(tokens)],
     ['Model', model],

@@ -9,7 +9,7 @@ export interface Running {
   askedAt: number
 }
 
-export type News = { kind: 'asked'; user: string; running: Running } | { kind: 'ended' | 'listed'; user: string }
+export type News = { kind: 'asked'; user: string; running: Running } | { kind: 'ended' | 'listed' | 'erased'; user: string }
 
 /** What this browser says of a conversation. `removedAt`: it is off the list unless it goes on later, Unix milliseconds. */
 export interface Listed {
@@ -65,11 +65,18 @@ export function ended(requestId: string): void {
   channel.postMessage({ kind: 'ended', user: caller.user } satisfies News)
 }
 
+/** All conversations are erased: titles and running requests of them go, here and in the other tabs. */
+export function erased(): void {
+  localStorage.removeItem(key())
+  localStorage.removeItem(listedKey())
+  channel.postMessage({ kind: 'erased', user: caller.user } satisfies News)
+}
+
 /** Nothing of the user stays in this browser. */
 export function forget(): void {
   localStorage.removeItem(key())
   localStorage.removeItem(listedKey())
-  for (const name of ['user', 'model', `conversation.${caller.user}`]) localStorage.removeItem(`parley.${name}`)
+  for (const name of ['user', 'model', 'tools', `conversation.${caller.user}`]) localStorage.removeItem(`parley.${name}`)
 }
 
 export function onNews(deliver: (news: News) => void): void {

@@ -9,6 +9,7 @@ import { ShownAnswer } from './answer'
 import { begins, begun, ended, remembered, running, type Running } from './store'
 import { follow } from './stream'
 import { TurnView } from './turn'
+import { usesTools } from './welcome'
 import { ofFailure } from './words'
 
 const NEAR_PX = 120
@@ -193,7 +194,7 @@ export class Talk {
     const one: Running = { requestId, conversationId, prompt, askedAt: Date.now() }
     begins(one)
     try {
-      const tools = caller.tools.length ? { tools: caller.tools, tool_mode: 'kafka' } : {}
+      const tools = usesTools() ? { tools: caller.tools, tool_mode: 'kafka' } : {}
       const model = remembered('model')
       const chosen = model && caller.models.includes(model) ? { model } : {}
       await ask({ ...context, ...tools, ...chosen, conversation_id: conversationId, request_id: requestId })

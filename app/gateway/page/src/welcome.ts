@@ -1,4 +1,4 @@
-/** What an empty conversation offers: examples to begin with, and the model where there is a choice. */
+/** What the page offers: examples to begin with, the model where there is a choice, and tools where there are some. */
 
 import { caller, models } from './api'
 import { button, byId, element } from './dom'
@@ -15,10 +15,17 @@ const OF_ALL = [
 
 export async function welcome(send: (text: string) => void): Promise<void> {
   caller.models = await models().catch(() => [])
-  const isShop = caller.models.length === 1 && caller.models[0] === 'demo'
+  const isShop = caller.models[0] === 'demo'
   byId('examples').replaceChildren(...(isShop ? OF_THE_SHOP : OF_ALL).map((text) => element('li', {}, button(text, () => send(text)))))
   choice()
+  // Not every model can be asked with tools.
+  const field = byId<HTMLInputElement>('tools')
+  byId('with-tools').hidden = caller.tools.length === 0
+  field.checked = usesTools()
+  field.onchange = () => remember('tools', field.checked ? '' : 'off')
 }
+
+export const usesTools = (): boolean => caller.tools.length > 0 && remembered('tools') !== 'off'
 
 function choice(): void {
   const field = byId<HTMLSelectElement>('model')

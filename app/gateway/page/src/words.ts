@@ -3,11 +3,11 @@
 import { Refusal, Unreachable } from './api'
 
 const ERRORS: Record<string, string> = {
-  invalid_request: 'The service cannot use this message.',
+  invalid_request: 'This cannot be answered as it was asked. Try another model, or without tools.',
   prompt_too_long: 'This is too long for the model. Make it shorter, or begin a new conversation.',
   deadline_exceeded: 'It took too long until the answer could begin. Try again.',
   model_not_found: 'This model is not there any more. Choose another one.',
-  overloaded: 'Too many answers are being made at the moment. Try again soon.',
+  overloaded: 'The model is busy or away at the moment. Try again soon.',
   engine_error: 'The model failed at this answer. Try again.',
   not_found: 'This cannot be found any more.',
   unauthorized: 'Your key does not allow this.',
