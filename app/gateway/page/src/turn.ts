@@ -159,7 +159,7 @@ export class TurnView {
         offered.push(button('Go on', () => this.ask({ kind: 'more', of: last.requestId })))
       }
       offered.push(button('Regenerate', () => this.ask({ kind: 'again', of: last.requestId })))
-      if (navigator.clipboard) offered.push(button('Copy', () => void navigator.clipboard.writeText(this.text)))
+      if (navigator.clipboard && this.text) offered.push(button('Copy', () => void navigator.clipboard.writeText(this.text)))
     }
     this.actions.replaceChildren(...offered)
   }
