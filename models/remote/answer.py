@@ -53,6 +53,11 @@ class RemoteAnswer:
         return bool(self._tokens)
 
     @property
+    def is_full(self) -> bool:
+        """Whether it has all its tokens and lacks its end alone. Of text it is not known how many tokens it was."""
+        return bool(self.ids) and not self.begun and len(self.ids) >= self.job.max_tokens
+
+    @property
     def rest(self) -> Job:
         """The job as it is now."""
         return replace(self.job, generated=tuple(self._tokens))

@@ -71,6 +71,10 @@ class RemoteOptions:
     has_length: bool = True
 
 
+class _StoppedBefore(Exception):  # noqa: N818  what happened
+    """What readers have ends in a stop string already: only the end is missing."""
+
+
 class RemoteEngine:
     """Implements `models.generation.Engine`. A failure before the first token is retried, on another server if there is
     one; after it, the answer is continued if the servers can do that, else it ends as `partial`.
@@ -131,6 +135,9 @@ class RemoteEngine:
 
         tried: list[Server] = []
         while not answer.ended:
+            if answer.is_full:
+                answer.end(FinishReason.LENGTH)
+                return
             if answer.has_begun and not self._goes_on(answer.job):
                 answer.end(FinishReason.PARTIAL)
                 return
@@ -145,6 +152,8 @@ class RemoteEngine:
             try:
                 async with asyncio.timeout_at(answer.until(self._options.longest_s)):
                     await self._ask(server, answer)
+            except _StoppedBefore:
+                answer.end(FinishReason.STOP)
             except RefusedError as error:
                 _refuse(answer, str(error))
             except openai.APIStatusError as error:
@@ -249,6 +258,8 @@ class RemoteEngine:
             ids = await ids_of(server.client, options.model, content)
             if job.stop:
                 answer.restore(answer.begun + await text_of_ids(server.client, options.model, answer.ids))
+                if answer.stopped:
+                    raise _StoppedBefore
             common.setdefault("max_tokens", max(1, ids.room - len(answer.ids)))
             return server.client.completions.with_streaming_response.create(prompt=[*ids.tokens, *answer.ids], **common)
         if content.prompt is not None:

@@ -333,6 +333,23 @@ async def test_a_stop_string_that_began_before_the_crash_is_seen_by_the_ids(
     assert (answer.text, answer.reason) == ("", "stop"), "its text had been held back"
 
 
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, FinishReason.LENGTH),
+        ({"constraint": OutputConstraint(ConstraintKind.REGEX, "(w[0-9] )+")}, FinishReason.LENGTH),
+        ({"max_tokens": 12, "stop": ("w3 w4",)}, FinishReason.STOP),
+    ],
+)
+async def test_what_lacks_its_end_alone_gets_no_further_token(
+    servers: list[OutsideServer], new_engine: NewEngine, fields: dict[str, object], reason: FinishReason
+) -> None:
+    servers[0].tells_ids = True
+    given = tuple(BYTES + number for number in range(5))
+    answer = await ask(new_engine(), job_of(generated=given, **{"max_tokens": 5, **fields}))
+    assert (answer.tokens, answer.text, answer.reason, servers[0].bodies) == ([], "", reason, [])
+
+
 @pytest.mark.parametrize("trouble", TROUBLES)
 async def test_a_server_that_fails_in_the_middle_is_followed_by_the_ids(
     servers: list[OutsideServer], new_engine: NewEngine, trouble: str
