@@ -1,4 +1,4 @@
-"""Background responses whose reader, gateway and worker are all killed in mid-answer, read with OpenAI's own client.
+"""Background responses whose reader, gateway and worker are all killed in mid-answer, read with OpenAI's own clients.
 
     python -m tests.faults.background [--responses 50] [--rounds 2]
 
@@ -6,18 +6,22 @@ Each round: the readers leave somewhere in their streams, and their gateway and 
 every reader goes on at another gateway, behind the last sequence number that it has; after the first round that is one
 that began in mid-answer. At the end, what a reader has put together is compared with the events as a gateway gives them
 that has seen nothing of it, and the words with those of an answer that nothing has disturbed.
+Every second reader uses the client for JavaScript, if node is installed; the others use the one for Python.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import random
 import statistics
 import sys
 import tempfile
 import time
+from asyncio.subprocess import PIPE
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +34,10 @@ from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.npm import NODE, installed
 
+NPM_READER = Path(__file__).with_name("background_reader.mjs")
+NPM_OPENAI = Path(__file__).parents[1] / "integration" / "gateway" / "npm"
 USERS = 5
 TOKENS = 60
 TOKENS_PER_S = 6.0
@@ -70,38 +77,79 @@ class Reader:
     def text(self) -> str:
         return "".join(one["delta"] for one in self.events if one["type"] == "response.output_text.delta")
 
-    async def begin(self, client: AsyncOpenAI, events: int) -> None:
-        """Create the response, and leave its stream after so many events."""
-        stream = await client.responses.create(
-            model="default",
-            input=self.question,
-            max_output_tokens=TOKENS,
-            background=True,
-            stream=True,
-            extra_query=self.user,
-        )
-        await self._read(stream, events)
-        self.name = self.events[0]["response"]["id"]
+    @property
+    def uses_npm(self) -> bool:
+        return NODE is not None and self.number % 2 == 1
 
-    async def go_on(self, client: AsyncOpenAI, events: int, killed_at: float) -> None:
-        """Read on at another gateway, up to the end or for so many events."""
-        if self.has_ended:
-            return
-        after = self.events[-1]["sequence_number"]
-        stream = await client.responses.retrieve(self.name, stream=True, starting_after=after, extra_query=self.user)
-        times = await self._read(stream, events)
-        self.pauses.append(max(later - one for one, later in pairwise([killed_at, *times])))
-
-    async def _read(self, stream: Any, events: int) -> list[float]:
-        """The times of the events that were read."""
+    async def read(self, client: AsyncOpenAI, most: int) -> list[float]:
+        """The times of the next events, at most so many. Without an event yet, it creates the response."""
+        if self.events:
+            after = self.events[-1]["sequence_number"]
+            stream = await client.responses.retrieve(
+                self.name, stream=True, starting_after=after, extra_query=self.user
+            )
+        else:
+            stream = await client.responses.create(
+                model="default",
+                input=self.question,
+                max_output_tokens=TOKENS,
+                background=True,
+                stream=True,
+                extra_query=self.user,
+            )
         times: list[float] = []
         async with stream:
             async for event in stream:
                 self.events.append(event.to_dict())
                 times.append(time.monotonic())
-                if len(times) == events:
+                if len(times) == most:
                     break
         return times
+
+    def wanted(self, most: int) -> dict[str, Any]:
+        """The same for background_reader.mjs."""
+        return {
+            "number": self.number,
+            "question": self.question,
+            "max_output_tokens": TOKENS,
+            "query": self.user,
+            "id": self.name,
+            "starting_after": self.events[-1]["sequence_number"] if self.events else None,
+            "events": most,
+        }
+
+
+async def read_all(gateway: GatewayProcess, most: Mapping[int, int], readers: Sequence[Reader]) -> list[list[float]]:
+    """The times of the events that each reader reads at this gateway, with its client; `most` of them, by number."""
+    async with client_of(gateway) as client:
+        by_npm = asyncio.create_task(_read_by_npm(gateway, most, [one for one in readers if one.uses_npm]))
+        by_python = {one.number: one.read(client, most[one.number]) for one in readers if not one.uses_npm}
+        times = dict(zip(by_python, await asyncio.gather(*by_python.values()), strict=True)) | await by_npm
+    for one in readers:
+        one.name = one.events[0]["response"]["id"]
+    return [times[one.number] for one in readers]
+
+
+async def _read_by_npm(
+    gateway: GatewayProcess, most: Mapping[int, int], readers: Sequence[Reader]
+) -> dict[int, list[float]]:
+    times: dict[int, list[float]] = {one.number: [] for one in readers}
+    if not readers:
+        return times
+    process = await asyncio.create_subprocess_exec(
+        str(NODE), str(NPM_READER), gateway.url, f"{NPM_OPENAI}/", stdin=PIPE, stdout=PIPE, limit=1 << 22
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps([one.wanted(most[one.number]) for one in readers]).encode())
+    process.stdin.close()
+    of_number = {one.number: one for one in readers}
+    async for line in process.stdout:
+        read = json.loads(line)
+        of_number[read["number"]].events.append(read["event"])
+        times[read["number"]].append(time.monotonic())
+    assert await process.wait() == 0, "the readers that use the client for JavaScript have failed"
+    return times
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +165,11 @@ class Outcome:
     def show(self) -> None:
         ordered = sorted(self.pauses)
         p95 = ordered[int(0.95 * (len(ordered) - 1))]
+        clients = "Python" if NODE is None else "Python and JavaScript"
         print(
-            f"{self.responses} responses, {self.kills} kills of gateway and worker, {len(self.wrong)} wrong", flush=True
+            f"{self.responses} responses, {self.kills} kills of gateway and worker, {len(self.wrong)} wrong"
+            f" (clients for {clients})",
+            flush=True,
         )
         print(
             f"{self.resumed} streams were resumed; the longest silence of each: p50 {statistics.median(ordered):.1f} s,"
@@ -197,16 +248,19 @@ async def run(settings: Settings, folder: Path, responses: int, rounds: int) -> 
     readers = [Reader(number) for number in range(responses)]
     place = Place(settings, folder)
     try:
+        if NODE is not None:
+            await asyncio.to_thread(installed, NPM_OPENAI)
         await asyncio.to_thread(place.start)
-        async with client_of(place.gateway) as client:
-            await asyncio.gather(*(reader.begin(client, draw.randint(1, 20)) for reader in readers))
+        await read_all(place.gateway, {one.number: draw.randint(1, 20) for one in readers}, readers)
         for left in reversed(range(rounds)):
             killed_at = time.monotonic()
             await asyncio.to_thread(place.kill)
             fresh = asyncio.create_task(asyncio.to_thread(place.new_gateway))
-            async with client_of(place.gateway) as client:
-                most = draw.randint(3, 12) if left else sys.maxsize
-                await asyncio.gather(*(reader.go_on(client, most, killed_at) for reader in readers))
+            most = draw.randint(3, 12) if left else sys.maxsize
+            going_on = [one for one in readers if not one.has_ended]
+            read = await read_all(place.gateway, {one.number: most for one in going_on}, going_on)
+            for reader, times in zip(going_on, read, strict=True):
+                reader.pauses.append(max(later - one for one, later in pairwise([killed_at, *times])))
             await fresh
         async with client_of(fresh.result()) as client:
             wrong = [line for line in await asyncio.gather(*(_judged(one, client) for one in readers)) if line]
