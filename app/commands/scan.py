@@ -12,15 +12,17 @@ from app.reader.position import AtTime, seek
 from app.settings import Settings
 
 
-async def records_since(settings: Settings, name: str, since: int) -> AsyncIterator[ConsumerRecord]:
-    """The committed records of a topic from `since` on, Unix milliseconds; in the order of each partition.
+async def records_since(
+    settings: Settings, name: str, since: int, partition: int | None = None
+) -> AsyncIterator[ConsumerRecord]:
+    """The committed records of a topic, or of one partition, from `since` on, Unix milliseconds; in their order.
 
     Raises `KafkaUnusableError`.
     """
     topic = settings.topic(name)
     count = (await partitions_of(settings.cluster, [topic]))[topic]
     records = consumer(settings.cluster)
-    records.assign([TopicPartition(topic, partition) for partition in range(count)])
+    records.assign([TopicPartition(topic, one) for one in range(count) if partition in {None, one}])
     await start(records)
     try:
         assigned = records.assignment()

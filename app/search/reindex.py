@@ -16,23 +16,21 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from app.delivery.commits.changelog import changelog_topic
 from app.kafka.clients import consumer, start
 from app.search.identity import Embeds
+from app.search.kept_rows import erasure_marks, guard_secrets, up_to_end
 from app.search.rows import Row, rows_of
 from app.search.vector_store import VectorStore
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.turn import Turn
-from tables.records import Erased, GuardSecret, Table, decode_row, key_parts
 
-_POLL_MS = 500
 _BATCH_ROWS = 128
 _PROGRESS_EVERY_S = 5.0
 HideStored = Callable[[Turn, bytes], Awaitable[Turn]]
@@ -75,9 +73,8 @@ class Reindex:
             await start(turns)
             partitions = self._assign(turns, self.settings.topic("turns"))
             await turns.seek_to_beginning(*partitions)
-            self._marks = await self._read_marks()
-            async for record in self._rows(Table.GUARD):
-                self._secrets[record.partition] = decode_row(record.value, GuardSecret).secret
+            self._marks = await erasure_marks(self.settings)
+            self._secrets = await guard_secrets(self.settings)
             await self._fill(fresh, turns, partitions, done)
             former = await self.vectors.replace_by(done.collection)
             swapped = True
@@ -97,11 +94,11 @@ class Reindex:
         return partitions
 
     async def _fill(
-        self, fresh: VectorStore, turns: AIOKafkaConsumer, partitions: Sequence[TopicPartition], done: Reindexed
+        self, fresh: VectorStore, turns: AIOKafkaConsumer, partitions: list[TopicPartition], done: Reindexed
     ) -> None:
         """Write all turns from the consumer's position up to the current end of the topic."""
         waiting: list[Row] = []
-        async for record in self._up_to_end(turns, partitions):
+        async for record in up_to_end(turns, partitions):
             try:
                 turn = decode(Turn, record.value, record.headers)
             except WireError:
@@ -136,45 +133,12 @@ class Reindex:
             self._reported_at = time.monotonic()
             self.report(f"{done.turns} turns, {done.rows} rows in {done.collection}")
 
-    async def _up_to_end(
-        self, records: AIOKafkaConsumer, partitions: Sequence[TopicPartition]
-    ) -> AsyncIterator[ConsumerRecord]:
-        ends = await records.end_offsets(partitions)
-        while any([await records.position(tp) < end for tp, end in ends.items()]):
-            for batch in (await records.getmany(timeout_ms=_POLL_MS)).values():
-                for record in batch:
-                    yield record
-
-    async def _read_marks(self) -> dict[str, int]:
-        """When each user was last erased, Unix milliseconds."""
-        marks: dict[str, int] = {}
-        async for record in self._rows(Table.ERASED):
-            (user_id,) = key_parts(record.key)
-            marks[user_id] = max(marks.get(user_id, 0), decode_row(record.value, Erased).at)
-        return marks
-
-    async def _rows(self, table: Table) -> AsyncIterator[ConsumerRecord]:
-        """The records of the table's changelog that put a row."""
-        records = consumer(self.settings.cluster)
-        try:
-            await start(records)
-            topic = changelog_topic(self.settings, table)
-            if topic not in await records.topics():
-                return
-            partitions = self._assign(records, topic)
-            await records.seek_to_beginning(*partitions)
-            async for record in self._up_to_end(records, partitions):
-                if record.key is not None and record.value is not None:
-                    yield record
-        finally:
-            await records.stop()
-
     async def _hidden(self, turn: Turn, partition: int) -> Turn:
         if self.hide is None or partition not in self._secrets:
             return turn
         return await self.hide(turn, self._secrets[partition])
 
     async def _erase_newer(self, fresh: VectorStore) -> None:
-        for user_id, at in (await self._read_marks()).items():
+        for user_id, at in (await erasure_marks(self.settings)).items():
             if at > self._marks.get(user_id, 0):
                 await fresh.erase(user_id, at, at)
