@@ -1,0 +1,132 @@
+"""Other people's programs, whole: what each sends as it always did, and what comes back.
+
+A stream job with a request topic and a response topic, a page that reads tokens by kafkajs, a chat service with user
+queries, a support desk behind moderation, and pages for a chat that is one GET or one POST.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from asyncio.subprocess import PIPE
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from tests.integration.npm import NODE, NPM, installed
+from tests.integration.programs.conftest import Place
+from tests.integration.worker.client import PATIENCE_S, Client
+
+NPM_PROGRAMS = Path(__file__).parent / "npm"
+needs_node = pytest.mark.skipif(NODE is None or NPM is None, reason="node is not installed: its programs were not run")
+
+
+async def produce(place: Place, topic: str, *values: dict[str, Any]) -> None:
+    """With no key, as these programs do."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=place.kafka, value_serializer=lambda value: json.dumps(value).encode("utf-8")
+    )
+    await producer.start()
+    try:
+        for value in values:
+            await producer.send_and_wait(place.topic(topic), value)
+    finally:
+        await producer.stop()
+
+
+async def consume(place: Place, topic: str, wanted: int) -> list[dict[str, Any]]:
+    consumer = AIOKafkaConsumer(
+        place.topic(topic),
+        bootstrap_servers=place.kafka,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+        value_deserializer=json.loads,
+    )
+    await consumer.start()
+    found: list[dict[str, Any]] = []
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while len(found) < wanted:
+                found.append((await consumer.getone()).value)
+    finally:
+        await consumer.stop()
+    return found
+
+
+async def node(place: Place, program: str, *arguments: str, **environment: str) -> Any:
+    """What the program has printed, as JSON."""
+    await asyncio.to_thread(installed, NPM_PROGRAMS)
+    process = await asyncio.create_subprocess_exec(
+        str(NODE),
+        str(NPM_PROGRAMS / program),
+        *arguments,
+        env=os.environ | {"KAFKA": place.kafka, "API": f"{place.gateway.url}/v1", **environment},
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    assert process.returncode == 0, err.decode()
+    return json.loads(out)
+
+
+async def test_a_stream_job_gets_one_response_for_each_request(place: Place, client: Client) -> None:
+    asked = {f"abc{number}": f"Explain {number}." for number in range(20)}
+    await produce(
+        place,
+        "llm-requests",
+        *({"request_id": name, "prompt": text, "timestamp": time.time()} for name, text in asked.items()),
+    )
+    responses = {one["request_id"]: one for one in await consume(place, "llm-responses", len(asked))}
+    assert responses.keys() == asked.keys()
+    for name, response in responses.items():
+        assert response == {"request_id": name, "response": (await client.answer("job", name)).text}
+
+
+@needs_node
+async def test_a_page_with_kafkajs_puts_each_token_where_its_index_says(place: Place, client: Client) -> None:
+    drawn = await node(place, "page_over_kafka.mjs", ASKS=place.topic("requests"), TOKENS=place.topic("tokens"))
+    assert drawn == {name: (await client.answer("page", name)).text for name in ("1", "2")}
+    assert len((await client.answer("page", "2")).tokens) == 24
+
+
+async def test_a_chat_service_gets_prompt_and_completion_and_its_users_are_remembered(
+    place: Place, client: Client
+) -> None:
+    await produce(place, "user-queries", {"userId": "123", "text": "Hi"})
+    (first,) = await consume(place, "chat-responses", 1)
+    await produce(place, "user-queries", {"userId": "123", "text": "And then?"})
+    (_, second) = await consume(place, "chat-responses", 2)
+    turns = await client.turns_of("123", 2)
+    for response, turn in zip((first, second), turns, strict=True):
+        wanted = {"userId": "123", "prompt": turn.prompt, "completion": turn.answer, "timestamp": turn.created_at}
+        assert response == wanted
+    assert turns[1].usage.prompt_tokens > turns[0].usage.prompt_tokens, "the second one sees the first"
+
+
+async def test_a_support_desk_gets_answers_and_what_moderation_stopped(place: Place) -> None:
+    await produce(
+        place,
+        "cs-queries",
+        {"userId": "7", "text": "Where is my parcel?"},
+        {"userId": "8", "text": "Where is my fucking parcel?"},
+    )
+    responses = {one["userId"]: one for one in await consume(place, "cs-responses", 2)}
+    assert responses["desk/7"]["completion"]
+    assert (responses["desk/7"]["prompt"], responses["desk/7"]["ended"]) == ("Where is my parcel?", "length")
+    assert (responses["desk/8"]["completion"], responses["desk/8"]["ended"]) == ("", "filtered")
+
+
+@needs_node
+@pytest.mark.parametrize("program", ["event_source.mjs", "posted_stream.mjs"])
+async def test_a_page_whose_chat_is_one_call_reads_the_answer(place: Place, client: Client, program: str) -> None:
+    prompt = f"Why is the sky blue, {program}?"
+    shown = await node(place, program, prompt)
+    turns: dict[str, str] = {}
+    async with asyncio.timeout(PATIENCE_S):
+        while prompt not in turns:
+            turns = {turn.prompt: turn.answer for turn in await client.turns("dev")}
+    assert shown == {"text": turns[prompt]}
