@@ -10,6 +10,7 @@ token `i` depends only on the tokens up to `i`. A job that is submitted again wi
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -290,6 +291,18 @@ class ServerStats:
     first_token_s: float
 
 
+STEP_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, math.inf)
+"""Bounds of a histogram of the sequences in a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """Steps by the sequences that they computed, one count for each bound of `STEP_ROWS`; and the sum of these."""
+
+    counts: tuple[int, ...] = (0,) * len(STEP_ROWS)
+    rows: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """An engine's current state. `kv_cache_usage` is the fraction of pages in use, 0 to 1; `preemptions` never
@@ -304,6 +317,7 @@ class EngineStats:
     kv_cache_usage: float = 0.0
     preemptions: int = 0
     steps: int = 0
+    step_rows: StepRows = StepRows()
     step_s: float = 0.0
     servers: tuple[ServerStats, ...] = ()
 

@@ -133,6 +133,7 @@ class Gateway:
 
     async def start(self, peers: socket | None = None) -> None:
         """`peers`: the bound socket of the port for gateways, if this one shares the partitions."""
+        self.metrics.log_lines.start()
         await self.erasures.start()
         if peers is None:
             await self.live.read(range(self.partitions))
@@ -174,6 +175,7 @@ class Gateway:
         await self.audit_trail.stop()
         await self.request_producer.stop()
         await self.searching.stop()
+        self.metrics.log_lines.stop()
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.stop)
 

@@ -12,12 +12,15 @@ from prometheus_client import (
     ProcessCollector,
 )
 
+from app.telemetry.log_counter import LogCounter
+
 
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         for standard in (ProcessCollector, PlatformCollector, GCCollector):
             standard(registry=self.registry)
+        self.log_lines = LogCounter(self.registry, "parley_gateway_log_lines")
         self.replies = Counter(
             "parley_gateway_replies", "HTTP replies", ["method", "route", "status"], registry=self.registry
         )

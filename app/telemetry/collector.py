@@ -5,17 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from app.features.order import families_of
 from app.search.index import IndexStats
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.metrics import Metrics
 from app.telemetry.partitions import partition_families
-from models.generation import Engine
+from models.generation import STEP_ROWS, Engine
 
 if TYPE_CHECKING:
     from app.worker import Worker
@@ -34,7 +36,7 @@ class WorkerCollector(Collector):
         worker = self._worker()
         partitions = [] if worker is None else list(worker.partitions.all.values())
         yield from partition_families(partitions, self._watch.ends)
-        yield from _engine_families([] if worker is None else worker.engines)
+        yield from engine_families([] if worker is None else worker.engines)
         yield from _index_families(IndexStats() if worker is None else worker.index_figures)
         yield from families_of(None if worker is None else worker.features)
         yield GaugeMetricFamily(
@@ -48,7 +50,7 @@ class WorkerCollector(Collector):
         )
 
 
-def _engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
+def engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
     named = ["model_name"]
     running = GaugeMetricFamily("parley:num_requests_running", "Sequences that the engine is decoding.", labels=named)
     waiting = GaugeMetricFamily("parley:num_requests_waiting", "Requests in the engine's queue.", labels=named)
@@ -60,6 +62,7 @@ def _engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
         "parley:num_preemptions", "Sequences preempted because the KV cache was full.", labels=named
     )
     steps = CounterMetricFamily("parley:engine_steps", "Engine steps.", labels=named)
+    rows = HistogramMetricFamily("parley:engine_step_rows", "Sequences that an engine step computes.", labels=named)
     for engine in engines:
         name, stats = [engine.model_version], engine.stats
         running.add_metric(name, stats.running)
@@ -68,7 +71,9 @@ def _engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
         step.add_metric(name, stats.step_s)
         preempted.add_metric(name, stats.preemptions)
         steps.add_metric(name, stats.steps)
-    return running, waiting, usage, step, preempted, steps, *_server_families(engines)
+        counts = zip(map(floatToGoString, STEP_ROWS), accumulate(map(float, stats.step_rows.counts)), strict=True)
+        rows.add_metric(name, buckets=list(counts), sum_value=stats.step_rows.rows)
+    return running, waiting, usage, step, preempted, steps, rows, *_server_families(engines)
 
 
 def _server_families(engines: Sequence[Engine]) -> Iterable[Metric]:

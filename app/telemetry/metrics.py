@@ -22,6 +22,7 @@ from app.delivery.observer import Observer
 from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
+from app.telemetry.first_come import OTHER, FirstCome
 from app.wire.control import Audit
 from app.wire.dead_letters import cause_from
 from app.wire.error import ErrorCode
@@ -40,8 +41,6 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
 _MODELS = 32
 _TENANTS = 20
-OTHER = "other"
-LONGEST = 64
 FIELDS = frozenset(
     {"key", "type", *Request.__struct_fields__, *Audit.__struct_fields__, *ToolResultRecord.__struct_fields__}
 )
@@ -263,26 +262,6 @@ class Metrics(Observer):
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"parley:{name}", documentation, labels, registry=self.registry)
-
-
-class FirstCome:
-    """Labels whose values users choose: the first N values have their own series, all others share one.
-
-    A value keeps its series once it has one, so no counter ever decreases; ranking them is up to the query.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._known: set[str] = set()
-
-    def __call__(self, value: str) -> str:
-        value = value[:LONGEST]
-        if value in self._known:
-            return value
-        if len(self._known) >= self._limit:
-            return OTHER
-        self._known.add(value)
-        return value
 
 
 class Tally(Collector):

@@ -21,6 +21,7 @@ from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.collector import WorkerCollector
 from app.telemetry.former_names import RegistryWithFormerNames
 from app.telemetry.health import Health, health_of
+from app.telemetry.log_counter import LogCounter
 from app.telemetry.loop_lag import LoopLag
 from app.telemetry.metrics import Metrics
 from app.telemetry.request_log import RequestLog
@@ -48,17 +49,20 @@ class Telemetry:
             observers.insert(0, RequestTraces(self._tracing, settings))
         self.observer: Observer = Observers(*observers)
         self._loop_lag = LoopLag(self.registry)
+        self._log_counter = LogCounter(self.registry, "parley:log_lines")
         self.registry.register(WorkerCollector(worker, self.watch, metrics))
         for standard in (ProcessCollector, PlatformCollector, GCCollector):
             standard(registry=self.registry)
 
     def start(self) -> None:
+        self._log_counter.start()
         self.watch.start()
         self._loop_lag.start()
 
     async def stop(self) -> None:
         await self.watch.stop()
         await self._loop_lag.stop()
+        self._log_counter.stop()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.stop)
 

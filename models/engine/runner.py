@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,7 +27,7 @@ from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.prompt_scores import PromptScores
 from models.engine.sequence import ScheduledChunk, pages_for
-from models.generation import Sampling
+from models.generation import STEP_ROWS, Sampling
 from models.linear.layout import lay_out
 from models.linear.placing import has_integer_layers
 from models.sampler import Draw, Drawn, Token, sample
@@ -38,9 +39,13 @@ WARM_UP = (1, 16, 256)  # tokens
 
 @dataclass(slots=True)
 class StepTimes:
-    """Where the time went, in seconds; for metrics and the benchmark. `followed`: steps that were started early."""
+    """Where the time went, in seconds; for metrics and the benchmark. `followed`: steps that were started early.
+    `by_rows`: steps by their sequences, up to 1, 2, 4 and so on; `rows`: the sequences of all steps.
+    """
 
     steps: int = 0
+    rows: int = 0
+    by_rows: list[int] = field(default_factory=lambda: [0] * len(STEP_ROWS))
     followed: int = 0
     tokens: int = 0
     forward: float = 0.0
@@ -48,6 +53,12 @@ class StepTimes:
 
     def clear(self) -> None:
         self.steps, self.followed, self.tokens, self.forward, self.total = 0, 0, 0, 0.0, 0.0
+        self.rows, self.by_rows = 0, [0] * len(STEP_ROWS)
+
+    def count(self, rows: int) -> None:
+        self.steps += 1
+        self.rows += rows
+        self.by_rows[bisect_left(STEP_ROWS, rows)] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +128,7 @@ class Runner:
         packed = time.perf_counter()
         logits = self._logits(batch)
         self.times.forward += time.perf_counter() - packed
-        self.times.steps += 1
+        self.times.count(len(slices))
         self.times.tokens += batch.count
         drawn = sample(logits[: len(batch.draws)], _drawing(batch)) if batch.draws else None
         scores = PromptScores(logits[len(batch.draws) :], batch.scored) if batch.scored else None

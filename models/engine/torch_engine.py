@@ -25,7 +25,7 @@ from models.engine.sequence import pages_for
 from models.engine.speculation.draft_model import DraftModel, check_draft
 from models.engine.speculation.drafting import Speculation, SpeculationMode
 from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
-from models.generation import EngineStats, Failure, FinishReason, Job, Stream
+from models.generation import EngineStats, Failure, FinishReason, Job, StepRows, Stream
 from models.structured import ConstraintCompiler
 from models.token_stream import TokenStream
 
@@ -130,6 +130,7 @@ class TorchEngine:
             kv_cache_usage=self.pool.in_use / max(1, self.pool.pages - 1),
             preemptions=self.scheduler.preempted,
             steps=self._runner.times.steps,
+            step_rows=StepRows(tuple(self._runner.times.by_rows), self._runner.times.rows),
             step_s=0.0 if began is None else time.monotonic() - began,
         )
 

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from app.gateway.metrics import Metrics as GatewayMetrics
 from app.settings import Settings
+from app.telemetry.former_names import FORMER_NAMES
 from app.telemetry.telemetry import Telemetry
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -109,6 +110,23 @@ def test_a_name_that_is_not_exported_is_found(exported: Exported) -> None:
     assert dict(selectors(promql_parser.parse('rate(x{a="b"}[5m]) / (y or vector(0))'))) == {"x": {"a"}, "y": set()}
 
 
+FORMER = "|".join(FORMER_NAMES.values())
+NOT_SHOWN = re.compile(rf"process_(virtual_memory|start_time|max_fds)|python_|({FORMER})$")
+"""Figures of the interpreter, and former names, which go with the next version."""
+
+
+def test_everything_that_is_exported_is_on_a_panel(exported: Exported) -> None:
+    shown = {
+        metric
+        for where, expression in EXPRESSIONS.items()
+        if where.startswith("panel")
+        for metric, _ in selectors(promql_parser.parse(expression))
+    }
+    families = {re.sub(r"_(bucket|count|sum)$", "", name): name for name in exported}
+    unseen = {family for family in families if not any(one.startswith(family) for one in shown)}
+    assert {family for family in unseen if not NOT_SHOWN.match(family)} == set()
+
+
 def test_legends_name_labels_that_the_expression_keeps() -> None:
     for panel in panels():
         for target in panel["targets"]:
@@ -162,6 +180,31 @@ def test_compose_scrapes_parts_that_are_there_and_mounts_files_that_are_there() 
 
 def read(path: str) -> Any:
     return yaml.safe_load((DEPLOY / path).read_text())
+
+
+def test_every_alert_reaches_a_receiver_whose_keys_compose_makes() -> None:
+    manager, beside = read("prometheus/alertmanager.yml"), read("compose.see.yaml")
+    (static,) = read("prometheus/prometheus.yml")["alerting"]["alertmanagers"][0]["static_configs"]
+    (target,) = static["targets"]
+    assert target.partition(":")[0] in beside["services"]
+    routed = [manager["route"], *manager["route"]["routes"]]
+    assert {route["receiver"] for route in routed} == {one["name"] for one in manager["receivers"]}
+    files = set(re.findall(r"/run/secrets/(\w+)", (DEPLOY / "prometheus" / "alertmanager.yml").read_text()))
+    assert files == set(beside["services"]["alertmanager"]["secrets"]) == set(beside["secrets"])
+
+
+AMTOOL = os.environ.get("AMTOOL") or shutil.which("amtool")
+
+
+@pytest.mark.skipif(AMTOOL is None, reason="amtool is not installed: neither AMTOOL nor the PATH names it")
+@pytest.mark.parametrize(("severity", "receiver"), [("page", "pages"), ("ticket", "tickets")])
+def test_amtool_finds_who_gets_an_alert(severity: str, receiver: str) -> None:
+    options = ["--config.file", "alertmanager.yml", f"--verify.receivers={receiver}", f"severity={severity}"]
+    for command in (["check-config", "alertmanager.yml"], ["config", "routes", "test", *options]):
+        ran = subprocess.run(
+            [str(AMTOOL), *command], cwd=DEPLOY / "prometheus", capture_output=True, text=True, check=False, timeout=60
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_tests_of_rules_name_alerts_that_are_there() -> None:

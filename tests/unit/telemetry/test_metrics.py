@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 import time
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,9 +13,10 @@ from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
 from app.telemetry import metrics as metrics_module
-from app.telemetry.collector import Gpu, gpu_families
+from app.telemetry.collector import Gpu, engine_families, gpu_families
+from app.telemetry.first_come import OTHER, FirstCome
 from app.telemetry.former_names import FORMER_NAMES, RegistryWithFormerNames
-from app.telemetry.metrics import OTHER, FirstCome, Metrics, Tally, cause_of
+from app.telemetry.metrics import Metrics, Tally, cause_of
 from app.telemetry.telemetry import Telemetry
 from app.wire.codec import decode
 from app.wire.dead_letters import cause_of as cause_at
@@ -23,7 +26,8 @@ from app.wire.event import DEGRADED, FALLBACK, NO_PLAN, ErrorInfo, EventType, Pl
 from app.wire.request import Request
 from app.wire.validation import validate_request
 from models.batcher import Flush, FlushReason
-from models.generation import FinishReason, Usage
+from models.engine.runner import StepTimes
+from models.generation import Engine, EngineStats, FinishReason, StepRows, Usage
 from tables.records import Table
 from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of, outcome_of
 
@@ -213,3 +217,17 @@ def test_a_renamed_metric_is_exported_under_both_names() -> None:
 def test_every_former_name_belongs_to_a_metric_of_a_worker() -> None:
     names = {metric.name for metric in Telemetry(Settings(_env_file=None), lambda: None).registry.collect()}
     assert {*FORMER_NAMES, *FORMER_NAMES.values()} <= names
+
+
+def test_steps_are_counted_by_the_sequences_that_they_computed() -> None:
+    times = StepTimes()
+    for rows in (1, 3, 4, 300):
+        times.count(rows)
+    stats = EngineStats(steps=times.steps, step_rows=StepRows(tuple(times.by_rows), times.rows))
+    engine = cast("Engine", SimpleNamespace(model_version="m", stats=stats))
+    (family,) = [one for one in engine_families([engine]) if one.name == "parley:engine_step_rows"]
+    found = {sample.labels.get("le", sample.name.rpartition("_")[2]): sample.value for sample in family.samples}
+    assert found == {
+        "1.0": 1, "2.0": 1, "4.0": 3, "8.0": 3, "16.0": 3, "32.0": 3, "64.0": 3, "128.0": 3, "256.0": 3, "+Inf": 4,
+        "count": 4, "sum": 308,
+    }  # fmt: skip
