@@ -1,7 +1,8 @@
 """Other people's programs, whole: what each sends as it always did, and what comes back.
 
 A stream job with a request topic and a response topic, a page that reads tokens by kafkajs, a chat service with user
-queries, a support desk behind moderation, and pages for a chat that is one GET or one POST.
+queries, a support desk behind moderation, pages for a chat that is one GET or one POST, and an agent with an MCP
+server.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import time
 from asyncio.subprocess import PIPE
 from pathlib import Path
@@ -16,11 +18,14 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from mcp import Client as McpClient
+from mcp import StdioServerParameters
 
 from tests.integration.npm import NODE, NPM, installed
 from tests.integration.programs.conftest import Place
 from tests.integration.worker.client import PATIENCE_S, Client
 
+DEPLOY = Path(__file__).parents[3] / "deploy"
 NPM_PROGRAMS = Path(__file__).parent / "npm"
 needs_node = pytest.mark.skipif(NODE is None or NPM is None, reason="node is not installed: its programs were not run")
 
@@ -130,3 +135,23 @@ async def test_a_page_whose_chat_is_one_call_reads_the_answer(place: Place, clie
         while prompt not in turns:
             turns = {turn.prompt: turn.answer for turn in await client.turns("dev")}
     assert shown == {"text": turns[prompt]}
+
+
+async def test_an_agent_asks_by_an_mcp_server_and_a_repeated_call_is_asked_once(place: Place, client: Client) -> None:
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=[str(DEPLOY / "examples" / "mcp_server.py")],
+        env={
+            "PARLEY_URL": place.gateway.url,
+            "PARLEY_USER": "agent-7",
+            "PYTHONPATH": str(DEPLOY / "packages" / "python"),
+        },
+    )
+    call = {"prompt": "What is new?", "conversation": "desk", "request_id": "call-1"}
+    async with McpClient(server) as agent:
+        assert {tool.name for tool in (await agent.list_tools()).tools} == {"ask", "search"}
+        replies = [await agent.call_tool("ask", call) for _ in range(2)]
+    texts = [block.text for reply in replies for block in reply.content if block.type == "text"]
+    (turn,) = await client.turns_of("agent-7", 1)
+    assert (turn.request_id, turn.conversation_id) == ("call-1", "desk")
+    assert texts == [turn.answer] * 2
