@@ -246,7 +246,8 @@ class TenantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What a tenant may ask for; what is not set is not limited. `priority` is the highest that its requests may have,
     `cost_per_month` counts by calendar month in UTC, in the unit of the prices. `region` and `group` name the
     deployment that serves the tenant: others refuse it. `tools` are those that programs may run for it (`tool_mode`
-    `kafka`).
+    `kafka`). `user_requests_per_min` is the limit of each of its users, which workers count. With `training`,
+    `parley export` may write its turns as training data.
     """
 
     region: str | None = None
@@ -256,8 +257,10 @@ class TenantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tools: tuple[str, ...] | None = None
     priority: Priority = Priority.INTERACTIVE
     requests_per_min: int | None = None
+    user_requests_per_min: int | None = None
     tokens_per_min: int | None = None
     cost_per_month: float | None = None
+    training: bool = False
 
     @property
     def has_quota(self) -> bool:
@@ -265,7 +268,7 @@ class TenantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def mistakes(self) -> Iterator[str]:
         """What the types cannot express."""
-        limits = (self.requests_per_min, self.tokens_per_min, self.cost_per_month)
+        limits = (self.requests_per_min, self.user_requests_per_min, self.tokens_per_min, self.cost_per_month)
         if any(limit is not None and not 0 <= limit < float("inf") for limit in limits):
             yield "a limit must be a number of at least 0"
 

@@ -9,9 +9,12 @@ from app.delivery.inflight import Outcome
 from app.features.host import Host
 from app.features.quota.figures import TenantFigures
 from app.features.quota.tenants import TenantRefusal, Tenants
+from app.features.quota.users import UserRates
 from app.policy.file import Policy
 from app.prices import PriceList
+from app.wire.error import ErrorCode
 from app.wire.event import Plan
+from app.wire.request import Request
 from app.wire.validation import charged_tenant
 from models.registry import ModelRegistry, ServedModel
 
@@ -19,6 +22,7 @@ from models.registry import ModelRegistry, ServedModel
 class Quota(Feature):
     def __init__(self, tenants: Tenants, prices: PriceList, models: ModelRegistry) -> None:
         self.tenants, self.prices, self.models = tenants, prices, models
+        self.users = UserRates()
 
     @classmethod
     def of(cls, host: Host) -> Quota:
@@ -55,8 +59,16 @@ class Charged(Stage):
             return await then(plan)
         names = {*model.names, model.model_version}
         _check(tenants.refusal(request, names, is_adapter=bool(model.adapter)))
+        _check(self._user_refusal(request))
         tenants.count(charged_tenant(request), self.run.accepted.record.partition, requests=1)
         return await then(plan)
+
+    def _user_refusal(self, request: Request) -> TenantRefusal | None:
+        rule = self._quota.tenants.rule_of(charged_tenant(request))
+        limit = None if rule is None else rule.user_requests_per_min
+        if limit is None or self._quota.users.admit(request.user_id, limit):
+            return None
+        return TenantRefusal(ErrorCode.RATE_LIMITED, f"this user has used its {limit} requests per minute")
 
     def committed(self, outcome: Outcome) -> None:
         """Note the cost of the answer, and count it for its tenant. What was computed for an error has no price, but it

@@ -29,6 +29,9 @@ engine = "paced"
 models = ["default", "small"]
 priority = "standard"
 
+[tenants.busy]
+user_requests_per_min = 2
+
 [tenants."*"]
 priority = "batch"
 """
@@ -53,6 +56,12 @@ def worker(start_worker: StartWorker, policy: Path) -> WorkerProcess:
 def code_of(answer: Answer) -> str | None:
     end = answer.end
     return None if end is None or end.error is None else end.error.code
+
+
+async def test_each_user_of_a_tenant_has_its_limit_whoever_sends(client: Client) -> None:
+    answers = [await client.asked("busy/ann", max_tokens=1) for _ in range(3)]
+    assert [code_of(one) for one in answers] == [None, None, "rate_limited"]
+    assert code_of(await client.asked("busy/bob", max_tokens=1)) is None
 
 
 @pytest.mark.parametrize(("fields", "code"), REFUSED)

@@ -41,6 +41,7 @@ async def test_an_answer_is_charged_to_its_tenant() -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "quota": ({"requests_per_min": 0}, {}, "rate_limited"),
+    "quota of a user": ({"user_requests_per_min": 0}, {}, "rate_limited"),
     "region": ({"region": "elsewhere"}, {}, "invalid_request"),
     "model": ({"models": ["small"]}, {"model": "default"}, "model_not_found"),
     "priority": ({"priority": "batch"}, {"priority": "standard"}, "invalid_request"),
@@ -60,6 +61,16 @@ async def test_of_a_request_that_is_refused_no_model_judge_or_index_sees_anythin
     assert (told.turn, told.row, told.plans, told.letters) == (None, None, [], [])
     assert [record.outcome for record in told.commit.audit] == [code]
     assert _minute(charged) == Used()
+
+
+async def test_a_user_has_its_own_limit_beside_its_tenants() -> None:
+    one = quota(policy_of(tenants={"acme": {"user_requests_per_min": 2, "requests_per_min": 9}}), [model()])
+    codes = [(await answered(one, tenant="acme")).code for _ in range(3)]
+    assert codes == [None, None, "rate_limited"]
+    assert _minute(one).requests == 2
+    whole = await answered(tenant="acme")
+    resumed = await answered(one, before=whole.events[:2], tenant="acme")
+    assert resumed.end.finish_reason is FinishReason.LENGTH, "what has begun is not refused"
 
 
 async def test_what_a_former_owner_has_admitted_stays_admitted_and_counts_once() -> None:
