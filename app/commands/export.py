@@ -1,0 +1,131 @@
+"""`parley export`: past turns as training data, of those who have consented."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO
+
+import click
+import msgspec
+from aiokafka.errors import KafkaError
+
+from app.commands.moment import Moment
+from app.commands.stored_turns import Choice, stored_turns
+from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
+from app.features.guard.stored import hiding_by
+from app.features.guard.texts import indexed_turn
+from app.kafka.clients import KafkaUnusableError
+from app.policy.file import Policy, PolicyError, read_policy
+from app.search.index import HideError
+from app.search.kept_rows import guard_secrets
+from app.search.reindex import HideStored
+from app.settings import Settings
+from app.wire.turn import Turn
+from models.generation import FinishReason
+
+_ALL_OTHERS = "*"
+
+
+@dataclass(slots=True)
+class _Exported:
+    """Turns by what became of them."""
+
+    lines: int = 0
+    turns: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """A tenant with `training = true` in the policy; with `users`, of these alone."""
+
+    policy: Policy
+    users: frozenset[str] | None
+
+    def covers(self, turn: Turn) -> bool:
+        rule = self.policy.tenants.get(turn.tenant or "") or self.policy.tenants.get(_ALL_OTHERS)
+        return rule is not None and rule.training and (self.users is None or turn.user_id in self.users)
+
+
+@click.command(short_help="Write past turns as training data, of those who consented.")
+@click.argument("file", type=click.File("wb"), default="-")
+@click.option("--since", type=Moment(), default="7d", show_default=True, help="Turns from this time on.")
+@click.option("--until", type=Moment(), help="Only before this time.")
+@click.option("--tenant", help="Only this tenant; '' for turns without one.")
+@click.option("--model", help="Only answers of this model, or this version of one.")
+@click.option("--users", type=click.File(encoding="utf-8"), help="Only users in this file, an id a line.")
+@click.option("--by", type=click.Choice(["conversation", "turn"]), default="conversation", help="What a line is.")
+def export(file: IO[bytes], users: IO[str] | None, by: str, **options: object) -> None:
+    """Write past turns to FILE (standard output) as lines of {"messages": [...]}, as trainers read them.
+
+    Only tenants with `training = true` in the policy file are exported; without one, nothing. Left out are erased
+    users, answers that did not end in `stop`, answers with calls of tools, and those that repeat another one. Private
+    values that the guard has found are placeholders.
+    """
+    settings = settings_of_terminal()
+    try:
+        policy = read_policy(settings.policy)
+        hide = hiding_by(policy)
+    except PolicyError as error:
+        raise WrongUseError(str(error)) from None
+    if not any(rule.training for rule in policy.tenants.values()):
+        raise WrongUseError("no tenant has consented: the policy file has no `training = true` in [tenants.NAME]")
+    listed = None if users is None else frozenset(line.strip() for line in users if line.strip())
+    choice = Choice(**options)  # type: ignore[arg-type]
+    done = run(_export(settings, choice, Consent(policy, listed), hide, file, by_turn=by == "turn"))
+    left_out = ", ".join(f"{count} {why}" for why, count in sorted(done.left_out.items()))
+    note(f"{done.turns} turns in {done.lines} lines{left_out and '; left out: '}{left_out}")
+
+
+async def _export(
+    settings: Settings, choice: Choice, consent: Consent, hide: HideStored, file: IO[bytes], *, by_turn: bool
+) -> _Exported:
+    done = _Exported()
+    try:
+        kept = await guard_secrets(settings)
+        async for partition, turns in stored_turns(settings, choice):
+            secret = kept.get(partition) or secrets.token_bytes(32)
+            wanted = []
+            for turn in turns:
+                if why := _left_out(turn, consent):
+                    done.left_out[why] += 1
+                else:
+                    wanted.append(await _hidden(turn, secret, hide))
+            for line in _lines(wanted, by_turn=by_turn):
+                file.write(msgspec.json.encode({"messages": line}) + b"\n")
+                done.lines += 1
+            done.turns += len(wanted)
+        file.flush()
+    except (KafkaError, KafkaUnusableError, HideError) as error:
+        raise click.ClickException(f"{error}; what has been written is incomplete") from None
+    except BrokenPipeError:
+        sys.exit(1)
+    return done
+
+
+def _left_out(turn: Turn, consent: Consent) -> str | None:
+    if not consent.covers(turn):
+        return "without consent"
+    if turn.cached is not None:
+        return "that repeat another answer"
+    if turn.tool_calls:
+        return "with calls of tools"
+    return None if turn.finish_reason is FinishReason.STOP and turn.answer else "that did not end in `stop`"
+
+
+async def _hidden(turn: Turn, secret: bytes, hide: HideStored) -> Turn:
+    """The turn without private values: those that were found when it was answered, or that are found now."""
+    return indexed_turn(turn, secret, turn.private) if turn.private else await hide(turn, secret)
+
+
+def _lines(turns: list[Turn], *, by_turn: bool) -> Iterator[list[dict[str, str]]]:
+    """The messages of each conversation, or of each turn."""
+    lines: dict[object, list[dict[str, str]]] = {}
+    for number, turn in enumerate(turns):
+        line = lines.setdefault(number if by_turn else (turn.user_id, turn.conversation_id), [])
+        line += ({"role": "user", "content": turn.prompt}, {"role": "assistant", "content": turn.answer})
+    yield from lines.values()

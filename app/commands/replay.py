@@ -1,0 +1,213 @@
+"""`parley replay`: past turns asked again of another model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import msgspec
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from app.commands.moment import Moment
+from app.commands.stored_turns import Choice, stored_turns
+from app.commands.terminal import note, run, settings_of_terminal
+from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start
+from app.printable import printable_json
+from app.reader import Answer, TokenReader
+from app.settings import Settings
+from app.wire.codec import encode
+from app.wire.control import Cancel
+from app.wire.ids import new_request_id
+from app.wire.request import Message, Priority, Request, Role
+from app.wire.turn import Turn
+from models.generation import FinishReason
+
+_ANSWERED = frozenset({FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS})
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes of a turn: its own answer beside the new one. `error` is the code of an answer that failed."""
+
+    request_id: str
+    user_id: str
+    conversation_id: str
+    tenant: str | None
+    prompt: str
+    former_model_version: str
+    former_answer: str
+    model_version: str | None
+    answer: str
+    finish_reason: str | None
+    usage: dict[str, int] | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the turns are asked again. `topic`: where what comes of it goes; None: standard output."""
+
+    model: str
+    system: str | None
+    max_tokens: int | None
+    topic: str | None
+    limit: int | None
+    at_once: int
+
+
+@click.command(short_help="Ask past requests again of another model.")
+@click.argument("model")
+@click.option("--since", type=Moment(), default="24h", show_default=True, help="Turns from this time on.")
+@click.option("--until", type=Moment(), help="Only before this time.")
+@click.option("--tenant", help="Only this tenant; '' for turns without one.")
+@click.option("--user", help="Only this user.")
+@click.option("--answered-by", "former", help="Only answers of this model, or this version of one.")
+@click.option("--system", help="A system prompt in place of the workers' own.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Of each answer.")
+@click.option("--topic", help="Write to this topic, keyed by user, instead of standard output.")
+@click.option("--limit", type=click.IntRange(min=1), help="Stop after so many turns.")
+@click.option(
+    "--at-once", type=click.IntRange(1, 1000), default=16, show_default=True, help="So many are open at once."
+)
+def replay(since: int, until: int | None, tenant: str | None, user: str | None, former: str | None, **way: Any) -> None:
+    """Ask the requests of past turns again of MODEL, each with the turns before it in its conversation.
+
+    Each gives one line of JSON with the former answer and the new one. The requests have the lowest priority, are not
+    remembered and not indexed, and count in the usage of their users' tenants. Turns of erased users are left out.
+    """
+    choice = Choice(since, until, tenant, user, former)
+    counts = run(_replay(settings_of_terminal(), choice, Way(**way)))
+    note(", ".join(f"{count} {what}" for what, count in counts.items()) or "no such turns")
+    if counts.keys() - {"answered"}:
+        raise SystemExit(1)
+
+
+async def _replay(settings: Settings, choice: Choice, way: Way) -> Counter[str]:
+    cluster, topic = settings.cluster, settings.topic
+    await partitions_of(cluster, [topic("requests"), topic("tokens"), *([way.topic] if way.topic else [])])
+    requests = producer(cluster)
+    await start(requests)
+    counts: Counter[str] = Counter()
+    failures: tuple[BaseException, ...] = ()
+    try:
+        async with TokenReader(cluster, topic("tokens")) as tokens:
+            await _Replay(settings, way, requests, tokens, counts).run(choice)
+    except* (KafkaError, KafkaUnusableError) as failed:
+        failures = failed.exceptions
+    finally:
+        await requests.stop()
+    if failures:
+        raise KafkaUnusableError(f"the replay has ended after {counts.total()} turns: {failures[0]}")
+    return counts
+
+
+@dataclass(slots=True)
+class _Replay:
+    settings: Settings
+    way: Way
+    requests: AIOKafkaProducer
+    tokens: TokenReader
+    counts: Counter[str]
+    begun: int = 0
+
+    async def run(self, choice: Choice) -> None:
+        places = asyncio.Semaphore(self.way.at_once)
+
+        async def ask(turn: Turn, before: Iterable[Turn]) -> None:
+            try:
+                await self._ask(turn, before)
+            finally:
+                places.release()
+
+        async with asyncio.TaskGroup() as asking:
+            async for _, turns in stored_turns(self.settings, choice):
+                before: dict[tuple[str, str], deque[Turn]] = {}
+                for turn in turns:
+                    earlier = before.setdefault(
+                        (turn.user_id, turn.conversation_id), deque(maxlen=self.settings.conversation_turns + 1)
+                    )
+                    if turn.answer:
+                        earlier.append(turn)
+                    if not _can_be_asked_again(turn):
+                        continue
+                    if self.begun == self.way.limit:
+                        return
+                    self.begun += 1
+                    await places.acquire()
+                    asking.create_task(ask(turn, [one for one in earlier if one is not turn]))
+
+    async def _ask(self, turn: Turn, before: Iterable[Turn]) -> None:
+        request = request_of(turn, before, self.way)
+        following = self.tokens.follow(request.user_id, request.request_id)
+        try:
+            await self._send(self.settings.topic("requests"), request)
+            async for update in following:
+                answer = update.answer
+        except asyncio.CancelledError:
+            cancel = Cancel(request_id=request.request_id, user_id=turn.user_id)
+            await self._send(self.settings.topic("controls"), cancel)
+            raise
+        finally:
+            following.close()
+            self.tokens.rule.forget((request.user_id, request.request_id))
+        replayed = replayed_of(turn, answer)
+        how = replayed.error or replayed.finish_reason
+        self.counts["answered" if how in _ANSWERED else f"ended in {how}"] += 1
+        line = msgspec.json.encode(replayed)
+        if self.way.topic is None:
+            click.echo(printable_json(line))
+        else:
+            await self.requests.send_and_wait(self.way.topic, line, key=turn.user_id.encode())
+
+    async def _send(self, topic: str, record: Request | Cancel) -> None:
+        value, headers = encode(record, self.settings.wire_format)
+        await self.requests.send_and_wait(topic, value, key=record.user_id.encode(), headers=headers)
+
+
+def _can_be_asked_again(turn: Turn) -> bool:
+    """Not without its prompt, or with calls, whose tools and results are not on `turns`, or if the guard refused it."""
+    return bool(turn.prompt) and not turn.tool_calls and not turn.is_refused
+
+
+def request_of(turn: Turn, before: Iterable[Turn], way: Way) -> Request:
+    """The turn's prompt as a request of its own, whose context are the turns before it."""
+    messages = [] if way.system is None else [Message(Role.SYSTEM, way.system)]
+    for one in before:
+        messages += [Message(Role.USER, one.prompt), Message(Role.ASSISTANT, one.answer)]
+    request_id = new_request_id()
+    return Request(
+        request_id=request_id,
+        user_id=turn.user_id,
+        conversation_id=f"replay-{request_id}",
+        messages=(*messages, Message(Role.USER, turn.prompt)),
+        model=way.model,
+        max_tokens=way.max_tokens,
+        priority=Priority.BATCH,
+        tenant=turn.tenant,
+        store=False,
+        cache=False,
+        recall=0,
+    )
+
+
+def replayed_of(turn: Turn, answer: Answer) -> Replayed:
+    end = answer.end
+    assert end is not None, "the answer has not ended"
+    return Replayed(
+        request_id=turn.request_id,
+        user_id=turn.user_id,
+        conversation_id=turn.conversation_id,
+        tenant=turn.tenant,
+        prompt=turn.prompt,
+        former_model_version=turn.model_version,
+        former_answer=turn.answer,
+        model_version=end.model_version,
+        answer=answer.text,
+        finish_reason=None if end.finish_reason is None else end.finish_reason.value,
+        usage=None if end.usage is None else msgspec.to_builtins(end.usage),
+        error=None if end.error is None else end.error.code,
+    )

@@ -1,0 +1,76 @@
+"""Past turns for commands that use them again: without those of erased users, one partition after the other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from aiokafka.errors import KafkaError
+
+from app.commands.scan import records_since
+from app.commands.terminal import note
+from app.kafka.clients import KafkaUnusableError, partitions_of
+from app.search.kept_rows import erasure_marks
+from app.settings import Settings
+from app.wire.codec import decode
+from app.wire.control import Control, Erase
+from app.wire.error import WireError
+from app.wire.turn import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which turns: those that ended from `since` on and before `until`, Unix milliseconds."""
+
+    since: int
+    until: int | None = None
+    tenant: str | None = None
+    user: str | None = None
+    model: str | None = None
+
+    def includes(self, turn: Turn) -> bool:
+        return (
+            turn.created_at >= self.since
+            and (self.until is None or turn.created_at < self.until)
+            and (self.tenant is None or (turn.tenant or "") == self.tenant)
+            and (self.user is None or turn.user_id == self.user)
+            and (self.model is None or self.model in {turn.model_version, turn.model_version.partition("@")[0]})
+        )
+
+
+async def stored_turns(settings: Settings, choice: Choice) -> AsyncIterator[tuple[int, list[Turn]]]:
+    """Each partition with its turns, in their order; turns without texts are left out.
+
+    What is erased is read after the turns of a partition, so an erasure that was sent before they were read counts,
+    also one that no worker has carried out yet. Raises `KafkaUnusableError`.
+    """
+    topic = settings.topic("turns")
+    for partition in range((await partitions_of(settings.cluster, [topic]))[topic]):
+        turns = []
+        async for record in records_since(settings, "turns", choice.since, partition):
+            try:
+                turn = decode(Turn, record.value, record.headers)
+            except WireError as error:
+                note(f"turns partition {partition} offset {record.offset} is skipped: {error}")
+                continue
+            if choice.includes(turn):
+                turns.append(turn)
+        if turns:
+            marks = await _erased(settings)
+            yield partition, [turn for turn in turns if turn.outlives(marks.get(turn.user_id, 0))]
+
+
+async def _erased(settings: Settings) -> dict[str, int]:
+    """When each user was last erased, or asked to be, Unix milliseconds."""
+    try:
+        marks = await erasure_marks(settings)
+    except KafkaError as error:
+        raise KafkaUnusableError(f"the erasures cannot be read: {error}") from None
+    async for record in records_since(settings, "controls", 0):
+        try:
+            control = decode(Control, record.value, record.headers)
+        except WireError:
+            continue  # a dead letter
+        if isinstance(control, Erase):
+            marks[control.user_id] = max(marks.get(control.user_id, 0), record.timestamp)
+    return marks
