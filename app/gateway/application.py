@@ -40,8 +40,11 @@ from app.gateway.routes import (
     socket,
 )
 from app.gateway.routes.page import add_page
+from app.gateway.streams.durable_stream import STREAM_HEADERS
 from app.wire.error import ErrorCode
 
+_READABLE = ("X-Request-Id", "X-Parley-Request-Id", IGNORED_HEADER, "Retry-After", "Location")
+"""Headers of replies that a page of an allowed origin may read."""
 _CODES = {404: ErrorCode.NOT_FOUND}
 
 
@@ -71,7 +74,7 @@ def create_application(gateway: Gateway) -> FastAPI:
             allow_origins=sorted(gateway.settings.origins),
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=["X-Request-Id", "X-Parley-Request-Id", IGNORED_HEADER, "Retry-After", "Location"],
+            expose_headers=[*_READABLE, *STREAM_HEADERS],
         )
     if gateway.settings.gateway_access_log:
         application.add_middleware(AccessLog)
