@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 DEMO := .venv/.demo
 EXTRAS := local,minilm,guard,dev
 DEMO_EXTRAS := local,minilm
-NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka deploy/packages/npm
+NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka tests/integration/programs/npm deploy/packages/npm
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint clients bench soak bench-engine engines faults analytics upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom clean
