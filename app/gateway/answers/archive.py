@@ -120,9 +120,10 @@ class Archive:
         None for an id without a time, which may be anywhere in the log. Raises `ApiError`.
         """
         made_at = time_of(request_id)
-        if made_at is None or self._erasures.at(user_id) > made_at * 1000:
+        if made_at is None:
             return []
         found: dict[str, ShownResult] = {}
+        begun_at: int | None = None
         async with self._turns.turn(user_id):
             self._metrics.scans.inc()
             async with aclosing(self._of(user_id, "tokens", int((made_at - MARGIN_S) * 1000))) as records:
@@ -132,10 +133,12 @@ class Archive:
                     event = _event(record)
                     if event is None or event.request_id != request_id:
                         continue
+                    begun_at = record.timestamp if begun_at is None else begun_at
                     found |= {result.tool_call_id: result for result in _results(event)}
                     if event.is_end:
                         break
-        return list(found.values())
+        # Whoever has chosen the id may have chosen a later time for it: the log has the time of the answer.
+        return [] if begun_at is None or begun_at <= self._erasures.at(user_id) else list(found.values())
 
     def _of(self, user_id: str, topic: str, since_ms: int | None = None) -> AsyncGenerator[ConsumerRecord, None]:
         partition = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))

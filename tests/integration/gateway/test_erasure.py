@@ -95,6 +95,7 @@ async def nothing_is_served(http: httpx.AsyncClient, request_ids: list[str]) -> 
     for request_id in request_ids:
         found = await http.get(f"/v1/requests/{request_id}")
         assert found.status_code == 404 or not found.json().get("text"), found.text
+        assert (await http.get(f"/v1/requests/{request_id}/tool-results")).json()["results"] == []
 
 
 async def test_an_erasure_under_six_answers_leaves_nothing_and_stays_after_its_record_is_gone(
