@@ -2,6 +2,7 @@
 
 import { Answer, type NoticeDetails, type TokenEvent } from '../../../reader/reader.mjs'
 import type { Call, Turn } from './api'
+import type { Failed } from './store'
 import { ofError, ofNotice } from './words'
 
 const SILENCE_MS = 2500
@@ -63,6 +64,18 @@ export class ShownAnswer {
       shown.lastAt = turn.timing.finished_at
     }
     return shown
+  }
+
+  static ofFailed({ requestId, askedAt, code }: Failed): ShownAnswer {
+    const shown = new ShownAnswer(requestId, askedAt)
+    shown.refused(ofError(code))
+    shown.reason = code
+    return shown
+  }
+
+  /** The code of the error in which it has ended; empty for another end. */
+  get error(): string {
+    return this.answer.end?.error?.code ?? ''
   }
 
   get text(): string {

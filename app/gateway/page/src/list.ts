@@ -2,7 +2,7 @@
 
 import { conversations, type Conversation } from './api'
 import { button, byId, element } from './dom'
-import { listed, running } from './store'
+import { failures, listed, running } from './store'
 
 export interface Row {
   id: string
@@ -53,7 +53,7 @@ export class ConversationList {
       const known = rows.get(row.id)
       rows.set(row.id, { ...row, title: known?.title ?? row.title, at: Math.max(known?.at ?? 0, row.at) })
     }
-    for (const one of running()) add({ id: one.conversationId, title: one.prompt, at: one.askedAt })
+    for (const one of [...failures(), ...running()]) add({ id: one.conversationId, title: one.prompt, at: one.askedAt })
     // An answer that has just ended may not be in the history yet.
     const current = this.current()
     if (current.title) add(current)

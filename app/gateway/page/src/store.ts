@@ -1,4 +1,6 @@
-/** What a reload must not lose, and what the other tabs learn: requests that are under way, titles, removed rows. */
+/** What a reload must not lose, and what the other tabs learn: requests that are under way or have failed, titles,
+ * removed rows.
+ */
 
 import { caller } from './api'
 
@@ -9,6 +11,11 @@ export interface Running {
   askedAt: number
 }
 
+/** A request that ended in an error: the history has no turn of it. */
+export interface Failed extends Running {
+  code: string
+}
+
 export type News = { kind: 'asked'; user: string; running: Running } | { kind: 'ended' | 'listed' | 'erased'; user: string }
 
 /** What this browser says of a conversation. `removedAt`: it is off the list unless it goes on later, Unix milliseconds. */
@@ -17,8 +24,11 @@ export interface Listed {
   removedAt?: number
 }
 
+const MOST_FAILED = 20
+
 const channel = new BroadcastChannel('parley')
 const key = (): string => `parley.running.${caller.user}`
+const failedKey = (): string => `parley.failed.${caller.user}`
 const listedKey = (): string => `parley.listed.${caller.user}`
 
 export function remembered(name: string): string {
@@ -39,6 +49,16 @@ function parsed<T>(name: string, otherwise: T): T {
 
 export function running(): Running[] {
   return parsed<Running[]>(key(), [])
+}
+
+/** The last ones, oldest first. */
+export function failures(): Failed[] {
+  return parsed<Failed[]>(failedKey(), [])
+}
+
+export function fails(one: Failed): void {
+  const others = failures().filter((other) => other.requestId !== one.requestId)
+  localStorage.setItem(failedKey(), JSON.stringify([...others, one].slice(-MOST_FAILED)))
 }
 
 export function listed(): Record<string, Listed> {
@@ -65,17 +85,15 @@ export function ended(requestId: string): void {
   channel.postMessage({ kind: 'ended', user: caller.user } satisfies News)
 }
 
-/** All conversations are erased: titles and running requests of them go, here and in the other tabs. */
+/** All conversations are erased: what this browser has of them goes, here and in the other tabs. */
 export function erased(): void {
-  localStorage.removeItem(key())
-  localStorage.removeItem(listedKey())
+  for (const name of [key(), failedKey(), listedKey()]) localStorage.removeItem(name)
   channel.postMessage({ kind: 'erased', user: caller.user } satisfies News)
 }
 
 /** Nothing of the user stays in this browser. */
 export function forget(): void {
-  localStorage.removeItem(key())
-  localStorage.removeItem(listedKey())
+  for (const name of [key(), failedKey(), listedKey()]) localStorage.removeItem(name)
   for (const name of ['user', 'model', 'tools', `conversation.${caller.user}`]) localStorage.removeItem(`parley.${name}`)
 }
 

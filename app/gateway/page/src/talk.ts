@@ -1,12 +1,12 @@
 /** The conversation that is open: its turns, and what is asked in it. */
 
-import { ask, caller, cancel, turnsOf } from './api'
+import { ask, caller, cancel, turnsOf, type Turn } from './api'
 import { Branches } from './branches'
 import { byId } from './dom'
 import { newId, relationOf, type Relation } from './ids'
 import * as panel from './panel'
 import { ShownAnswer } from './answer'
-import { begins, begun, ended, remembered, running, type Running } from './store'
+import { begins, begun, ended, fails, failures, remembered, running, type Running } from './store'
 import { follow } from './stream'
 import { TurnView } from './turn'
 import { usesTools } from './welcome'
@@ -49,12 +49,29 @@ export class Talk {
     try {
       const turns = await turnsOf(conversationId)
       if (here.aborted) return
-      for (const turn of turns) if (!this.find(turn.request_id)) this.place(turn.prompt, ShownAnswer.of(turn))
+      this.placeAll(turns)
       for (const one of running()) if (one.conversationId === conversationId) this.join(one, true)
       this.toEnd()
     } finally {
       if (!here.aborted) byId('welcome').hidden = this.turns.all.length > 0
     }
+  }
+
+  /** The turns, with the questions between them that got no answer. */
+  private placeAll(turns: Turn[]): void {
+    const answered = new Set(turns.map((turn) => turn.request_id))
+    const failed = failures().filter((one) => one.conversationId === this.conversationId && !answered.has(one.requestId))
+    const placeBefore = (at: number): void => {
+      for (let one = failed[0]; one && one.askedAt < at; one = failed[0]) {
+        this.place(one.prompt, ShownAnswer.ofFailed(one))
+        failed.shift()
+      }
+    }
+    for (const turn of turns) {
+      placeBefore(turn.timing?.requested_at ?? turn.created_at)
+      if (!this.find(turn.request_id)) this.place(turn.prompt, ShownAnswer.of(turn))
+    }
+    placeBefore(Infinity)
   }
 
   /** Ask something new. */
@@ -90,6 +107,7 @@ export class Talk {
       .catch((error: unknown) => answer.refused(ofFailure(error)))
       .finally(() => {
         if (here.aborted) return
+        if (answer.error) fails({ ...one, code: answer.error })
         ended(one.requestId)
         byId('heard').textContent = `Answer: ${turn.spoken || answer.note}`
         this.onEnd()
