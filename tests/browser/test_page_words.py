@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, BrowserContext, Route, expect
 
-from tests.browser.test_page import enter, over, past, say, stored, words
+from app.settings import Settings
+from tests.browser.test_page import LONG_MS, enter, over, past, say, stored, words
 from tests.integration.gateway.gateway_process import GatewayProcess
 
 pytestmark = pytest.mark.usefixtures("worker")
@@ -124,21 +127,26 @@ async def test_a_refusal_is_told_in_words_and_the_message_is_kept(
     await page.close()
 
 
-async def test_that_the_gateway_is_away_is_told_until_it_is_back(browser: Browser, gateway: GatewayProcess) -> None:
-    page = await browser.new_page()
-    await page.goto(gateway.url)
-    await expect(page.get_by_label("Message")).to_be_focused()
-    await page.route("**/v1/**", lambda route: route.abort("connectionrefused"))
-    await say(page, "into the void")
-    banner = page.locator("#banner")
-    await expect(banner).to_have_text("The gateway cannot be reached; trying again.")
-    async with page.expect_request("**/v1/me*"):  # it tries by itself
-        pass
-    await expect(banner).to_be_visible()
-    await page.unroute("**/v1/**")
-    await expect(banner).not_to_be_visible()
-    await expect(page.get_by_label("Message")).to_have_value("into the void")
-    await page.close()
+async def test_that_the_gateway_is_away_is_told_until_it_is_back(
+    browser: Browser, settings: Settings, tmp_path: Path
+) -> None:
+    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
+        page = await browser.new_page()
+        await page.goto(gateway.url)
+        await expect(page.get_by_label("Message")).to_be_focused()
+        await asyncio.to_thread(gateway.stop)
+        await say(page, "into the void")
+        banner = page.locator("#banner")
+        await expect(banner).to_have_text("The gateway cannot be reached; trying again.")
+        async with page.expect_event("requestfailed"):  # it tries by itself
+            pass
+        await expect(banner).to_be_visible()
+        await asyncio.to_thread(gateway.start)
+        await expect(banner).not_to_be_visible(timeout=LONG_MS)
+        await expect(page.get_by_label("Message")).to_have_value("into the void")
+        await page.get_by_label("Message").press("Enter")
+        await words(page, 2)
+        await page.close()
 
 
 async def test_the_figures_are_those_of_the_answer_after_a_reload_too(
