@@ -83,6 +83,17 @@ async def test_its_client_goes_on_at_an_offset_and_reads_what_is_there(
     assert (text(again), again["closed"]) == ("", True)
 
 
+@needs_node
+async def test_its_client_goes_on_at_another_gateway(
+    http: httpx.AsyncClient, gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    request_id = await asked(http, 60)
+    first = await read(gateway, request_id, "sse", "-1", "break")
+    with GatewayProcess(gateway.settings, tmp_path / "gateway.log", is_shared=False) as other:
+        second = await read(other, request_id, "sse", first["offset"])
+    assert text(first) + text(second) == text_of(await answer(http, request_id))
+
+
 async def test_offsets_sort_and_the_end_closes_the_stream(http: httpx.AsyncClient) -> None:
     request_id = await asked(http, 3)
     await answer(http, request_id)
