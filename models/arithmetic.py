@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from models.linear.choice import SMALL, Choice, Sizes, choose
-from models.linear.int8 import why_not
+from models.linear.int8 import onednn_why_not, why_not
 from models.linear.kinds import PLAIN, Kind, Products
 
 FLOAT32_AT_MOST = 4 << 30
@@ -45,7 +45,7 @@ def arithmetic(
     """`config` is one of transformers, `weight_bytes` those of the files. `is_packed_already`: the layers have kernels
     of their own, which are fast in bfloat16.
     """
-    allowed = [_products(form, wanted.quantize, is_packed_already) for form in _FORMS[wanted.products]]
+    allowed = _allowed(wanted, is_packed_already=is_packed_already)
     if wanted.dtype != "auto":
         dtypes = [getattr(torch, wanted.dtype)]
     elif device.type != "cpu" or is_packed_already:
@@ -57,7 +57,7 @@ def arithmetic(
     sizes = Sizes.of(config)
     if weight_bytes < SMALL or sizes is None:
         return Choice(dtypes[0], allowed[0])
-    return choose(sizes, dtypes, list(dict.fromkeys(allowed)), wanted.threads)
+    return choose(sizes, dtypes, allowed, wanted.threads)
 
 
 def stored_dtype(choice: Choice, config: Any) -> torch.dtype:
@@ -67,10 +67,17 @@ def stored_dtype(choice: Choice, config: Any) -> torch.dtype:
     return choice.dtype
 
 
-def _products(form: Kind, quantize: str, is_packed_already: bool) -> Products:
+def _allowed(wanted: Wanted, *, is_packed_already: bool) -> list[Products]:
+    """By `wanted`, and on this CPU."""
+    forms = _FORMS[wanted.products]
     if is_packed_already:
-        return Products(Kind.PLAIN, form)
-    return Products(Kind.INT8 if quantize == INT8 else form, Kind.INT8 if quantize in INTEGERS else form)
+        return [Products(Kind.PLAIN, form) for form in forms]
+    if wanted.quantize not in INTEGERS:
+        return [Products(form, form) for form in forms]
+    integers = [Kind.INT8] if onednn_why_not() else [Kind.INT8, Kind.INT8_ONEDNN]
+    if wanted.quantize == INT8:
+        return [Products(kind, kind) for kind in integers]
+    return [Products(form, kind) for form in forms for kind in integers]
 
 
 def _dtypes(quantize: str, config: Any, weight_bytes: int) -> list[torch.dtype]:
@@ -86,6 +93,6 @@ def version_of(choice: Choice, device: torch.device, quantization: str) -> str:
     layers, vocabulary = choice.products.layers, choice.products.vocabulary
     packed = "-packed" if Kind.PACKED in (layers, vocabulary) else ""
     named = f"{str(choice.dtype).removeprefix('torch.')}{packed}-{device.type}"
-    if vocabulary is Kind.INT8:
-        quantization = "w8a8" if layers is Kind.INT8 else "w8a8-vocabulary"
+    if vocabulary.is_integer:
+        quantization = "w8a8" if layers.is_integer else "w8a8-vocabulary"
     return "+".join(filter(None, ("" if named == "float32-cpu" else named, quantization)))

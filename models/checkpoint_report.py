@@ -20,7 +20,6 @@ from models.checkpoint_files import CheckpointError
 from models.checkpoints import Checkpoint
 from models.control_tokens import control_tokens, sources
 from models.engine import TorchEngine
-from models.linear import Kind
 from models.linear.choice import SMALL
 from models.linear.embedding import NarrowEmbedding
 from models.linear.layer import ServedLinear
@@ -182,7 +181,7 @@ def _dtype_reason(checkpoint: Checkpoint, loading: _Loading) -> str:
         (loading.setting != "auto", "set by PARLEY_DTYPE"),
         (loading.path is EnginePath.VLLM, "the checkpoint's own"),
         (checkpoint.quantization != "", "in which the packed kernels are fast"),
-        (checkpoint.products.layers is Kind.INT8, "which products of integers take and return"),
+        (checkpoint.products.layers.is_integer, "which products of integers take and return"),
         (loading.device != "cpu", "a GPU's"),
         (size > FLOAT32_AT_MOST, "for more than 4 GiB of weights"),
     )

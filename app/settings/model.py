@@ -47,7 +47,10 @@ class ModelSettings(BaseSettings):
     max_running: int = Field(64, ge=1, description="sequences that the engine decodes at once, per worker")
     context_length: int = Field(0, ge=0, description="tokens of prompt and answer together; 0: the model's own")
     kv_cache_gb: float = Field(
-        0, ge=0, description="KV cache of each model, including its draft model, in GB; 0: all free memory"
+        0,
+        ge=0,
+        description="KV cache of each model, including its draft model, in GB; 0: on a GPU all free memory, on a CPU "
+        "as much as the weights take, at least 0.25 and one whole context, at most 2; it is taken as it is used",
     )
     speculation: Literal["off", "lookup", "auto"] = Field(
         "off", description="speculative decoding: `lookup` drafts from the text, `auto` also from the draft model"

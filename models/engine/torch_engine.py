@@ -26,6 +26,7 @@ from models.engine.speculation.draft_model import DraftModel, check_draft
 from models.engine.speculation.drafting import Speculation, SpeculationMode
 from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
 from models.generation import EngineStats, Failure, FinishReason, Job, StepRows, Stream
+from models.linear.placing import held_bytes
 from models.structured import ConstraintCompiler
 from models.token_stream import TokenStream
 
@@ -285,7 +286,13 @@ class TorchEngine:
         if draft := self._draft:
             page += bytes_per_page(draft.model.config, draft.model.dtype)  # its cache has the same pages
         pages = self._options.pages or pages_that_fit(
-            page, model.device, self._options.kv_cache_gb, self._options.gpu_share, wanted
+            page,
+            model.device,
+            self._options.kv_cache_gb,
+            self._options.gpu_share,
+            wanted,
+            context=context,
+            weights=held_bytes(model),
         )
         if pages < context + 1:
             tokens = (pages - 1) * PAGE_SIZE

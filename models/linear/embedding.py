@@ -22,6 +22,10 @@ class NarrowEmbedding(nn.Module):
         self.weight = inner.weight.data  # no parameter: the model's data type is that of its parameters
         self._inner, self._dtype = (inner,), dtype
 
+    @property
+    def inner(self) -> nn.Embedding:
+        return self._inner[0]
+
     def forward(self, ids: Tensor) -> Tensor:
         rows = self.weight[ids.flatten()].to(self._dtype)
         numbers = torch.arange(len(rows), device=ids.device).view(ids.shape)

@@ -1,8 +1,8 @@
-"""Products of eight-bit integers by FBGEMM, which is in torch's own wheel for x86.
+"""Products of eight-bit integers by FBGEMM or oneDNN, which are in torch's own wheel for x86.
 
-Weights have a scale for each output. Each row of activations is divided by its own largest magnitude first, so one
-scale fits every row of every batch. The sums are of integers: a row's result is the same alone and among others, bit
-for bit.
+Weights have a scale for each output, and each row of activations has one of its own. The sums are of integers: a row's
+result is the same alone and among others, and by both libraries, bit for bit. oneDNN uses AMX, where it multiplies
+many rows three times as fast; a measurement at load chooses (choice.py).
 
 A CPU without VNNI adds two products of neighbouring inputs in 16 bits, where 255 * 127 * 2 saturates. A weight's scale
 therefore leaves room: two neighbours together are at most 128. So every CPU computes the same sums. It costs 0.008 in
@@ -12,12 +12,11 @@ log-likelihood (Gemma 3 270M); seven bits for all weights cost twice as much.
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-
-from models.torchscript import compiled
 
 if TYPE_CHECKING:
     Int8Weight = Any
@@ -41,30 +40,55 @@ def why_not(device: torch.device) -> str | None:
     return None
 
 
+def onednn_why_not() -> str | None:
+    """Why oneDNN multiplies no integers here, or None: its kernels for AVX2 saturate where FBGEMM's do not."""
+    try:
+        return None if _agrees() else "its sums are others on this CPU"
+    except (RuntimeError, AttributeError) as error:
+        return str(error) or type(error).__name__
+
+
+@cache
+def _agrees() -> bool:
+    """Both multiply weights and rows at their limits, of an even and an odd number of inputs."""
+    chance = torch.Generator().manual_seed(1)
+    for inputs in (64, 333):
+        signs = torch.ones(inputs)
+        signs[1::2] = -1.0
+        weight = torch.cat([torch.ones(1, inputs), signs[None], torch.randn(256, inputs, generator=chance)])
+        rows = torch.stack([torch.ones(inputs), -torch.ones(inputs), signs])
+        for given in (rows[:1], rows, rows.repeat(10, 1)):
+            expected = int8_product(given, int8_weight(weight), None)
+            if not torch.equal(onednn_int8_product(given, onednn_int8_weight(weight), None), expected):
+                return False
+    return True
+
+
 def int8_product(given: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
     """`given` [rows, inputs] by a weight of `int8_weight`, in the data type of `given`. Compiled by TorchScript."""
     rows = given.to(torch.float32)
-    most = rows.abs().amax(1, True).clamp_min_(1e-30)
-    found = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
-        rows / most, 0.007874015748031496, 128, weight
-    )
-    found = found.mul_(most).to(given.dtype)
+    scale = rows.abs().amax(1, True).div_(127.0).clamp_min_(1e-32)
+    quants = (rows / scale).round_()
+    found = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(quants, 1.0, 128, weight)
+    found = found.mul_(scale).to(given.dtype)
     return found if bias is None else found + bias
 
 
-scripted_int8_product = compiled(int8_product)
+def onednn_int8_product(given: Tensor, weight: list[Tensor], bias: Tensor | None) -> Tensor:
+    """The same for a weight of `onednn_int8_weight`."""
+    rows = given.to(torch.float32)
+    scale = rows.abs().amax(1, True).div_(127.0).clamp_min_(1e-32)
+    quants = (rows / scale).round_().add_(128.0).to(torch.uint8)
+    found = torch.ops.onednn.qlinear_pointwise(
+        quants, 1.0, 128, weight[0], weight[1], weight[2], None, 1.0, 0, torch.float32, "none", [], ""
+    )
+    found = found.mul_(scale).to(given.dtype)
+    return found if bias is None else found + bias
 
 
 def int8_weight(weight: Tensor) -> Int8Weight:
     """A floating-point weight [outputs, inputs] in FBGEMM's order."""
-    quants = torch.empty(weight.shape, dtype=torch.int8)
-    scales = torch.empty(len(weight))
-    step = max(1, _BLOCK // weight.shape[1])
-    for first in range(0, len(weight), step):
-        rows = weight[first : first + step].float()
-        scale = _scales(rows)
-        scales[first : first + step] = scale
-        quants[first : first + step] = torch.round(rows / scale[:, None]).to(torch.int8)
+    quants, scales = _quantized(weight)
     zeros = torch.zeros(len(weight), dtype=torch.int64)
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = _ENGINE
@@ -75,6 +99,26 @@ def int8_weight(weight: Tensor) -> Int8Weight:
         return torch.ops.quantized.linear_prepack(quantized, None)
     finally:
         torch.backends.quantized.engine = before
+
+
+def onednn_int8_weight(weight: Tensor) -> list[Tensor]:
+    """In oneDNN's order, with the scales and the zeros of its outputs."""
+    quants, scales = _quantized(weight)
+    packed = torch.ops.onednn.qlinear_prepack(quants, None)
+    return [packed, scales, torch.zeros(len(weight), dtype=torch.int64)]
+
+
+def _quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Integers [outputs, inputs] and scales [outputs]. By blocks: a wide copy would be the peak of a start."""
+    quants = torch.empty(weight.shape, dtype=torch.int8)
+    scales = torch.empty(len(weight))
+    step = max(1, _BLOCK // weight.shape[1])
+    for first in range(0, len(weight), step):
+        rows = weight[first : first + step].float()
+        scale = _scales(rows)
+        scales[first : first + step] = scale
+        quants[first : first + step] = torch.round(rows / scale[:, None]).to(torch.int8)
+    return quants, scales
 
 
 def _scales(rows: Tensor) -> Tensor:

@@ -10,6 +10,12 @@ class Kind(StrEnum):
     PLAIN = "plain"
     PACKED = "packed"
     INT8 = "int8"
+    INT8_ONEDNN = "int8-onednn"
+
+    @property
+    def is_integer(self) -> bool:
+        """The products of both are the same, bit for bit."""
+        return self in (Kind.INT8, Kind.INT8_ONEDNN)
 
 
 @dataclass(frozen=True, slots=True)

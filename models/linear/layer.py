@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.linear.int8 import scripted_int8_product
 from models.linear.kinds import Kind
-from models.linear.product import Matrix, matrix_of, product
+from models.linear.product import Matrix, matrix_of, scripted_product
 
 
 class ServedLinear(nn.Module):
@@ -35,10 +34,7 @@ class ServedLinear(nn.Module):
     def forward(self, given: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]"""
         one, rows = self.matrix, given.reshape(-1, self.in_features)
-        if one.eight:
-            found: Tensor = scripted_int8_product(rows, one.eight[0], one.bias)
-        else:
-            found = product(rows, one.weight, one.bias, one.packed, one.eight)
+        found: Tensor = scripted_product(rows, one.weight, one.bias, one.packed, one.eight)
         return found.view(*given.shape[:-1], self.out_features)
 
     @property

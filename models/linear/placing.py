@@ -105,7 +105,7 @@ def weight_and_bias(layer: Any) -> tuple[Tensor, Tensor | None]:
 def has_integer_layers(model: Any) -> bool:
     """Other layers than the last one."""
     head = model.get_output_embeddings()
-    return any(one.kind is Kind.INT8 and one is not head for one in served(model))
+    return any(one.kind.is_integer and one is not head for one in served(model))
 
 
 def held_bytes(model: Any) -> int:

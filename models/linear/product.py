@@ -8,21 +8,26 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from models.linear.int8 import Int8Weight, int8_product, int8_weight
+from models.linear.int8 import Int8Weight, int8_product, int8_weight, onednn_int8_product, onednn_int8_weight
 from models.linear.kinds import Kind
 from models.linear.packed import packed_product, prepack
+from models.torchscript import compiled
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """`weight` [outputs, inputs] of a layer and its `bias`. Where it is `packed` or `eight`, each a list of one,
-    `weight` is empty: nothing is kept twice.
+    """`weight` [outputs, inputs] of a layer and its `bias`. Where it is `packed` or `eight`, `weight` is empty: nothing
+    is kept twice. `packed` is a list of one weight, or of integers, their scales and zeros; `eight` a list of one.
     """
 
     weight: Tensor
     bias: Tensor | None
     packed: list[Tensor] = field(default_factory=list)
     eight: list[Int8Weight] = field(default_factory=list)
+
+    @property
+    def is_integer(self) -> bool:
+        return bool(self.eight) or len(self.packed) > 1
 
 
 def matrix_of(weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtype) -> Matrix:
@@ -33,7 +38,9 @@ def matrix_of(weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtyp
     empty = weight.new_empty(0)
     if kind is Kind.PACKED:
         return Matrix(empty, bias, packed=[prepack(weight.to(dtype))])
-    return Matrix(empty, bias, eight=[int8_weight(weight)])  # by blocks: a wide copy would be the peak of a start
+    if kind is Kind.INT8_ONEDNN:
+        return Matrix(empty, bias, packed=onednn_int8_weight(weight))
+    return Matrix(empty, bias, eight=[int8_weight(weight)])
 
 
 def product(
@@ -45,6 +52,11 @@ def product(
     """
     if len(eight) > 0:
         return int8_product(given, eight[0], bias)
+    if len(packed) > 1:
+        return onednn_int8_product(given, packed, bias)
     if len(packed) > 0:
         return packed_product(given, packed[0], bias)
     return linear(given, weight, bias)
+
+
+scripted_product = compiled(product)

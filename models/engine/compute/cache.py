@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from models.architectures import head_size, kv_bytes_per_token, kv_heads
 
 PAGE_SIZE = 16
 GIB = 1 << 30
+MOST_ON_CPU, LEAST_ON_CPU = 2 * GIB, GIB // 4
 SHARE_OF_FREE_GPU = 0.85
 MOST_PAGES = (
     1 << 17
@@ -19,14 +22,16 @@ MOST_PAGES = (
 
 
 class KVCache:
-    """`keys[layer]` and `values[layer]` are [pages, page size, KV heads, head size]."""
+    """`keys[layer]` and `values[layer]` are [pages, page size, KV heads, head size]. A CPU's take memory as they are
+    written.
+    """
 
     def __init__(self, config: Any, pages: int, device: torch.device, dtype: torch.dtype) -> None:
         shape = (pages, PAGE_SIZE, kv_heads(config), head_size(config))
         layers = range(config.num_hidden_layers)
         # zeros, not empty: a masked position still takes part in a product, and NaN times zero is NaN
-        self.keys = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
-        self.values = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
+        self.keys = [_zeros(shape, device, dtype) for _ in layers]
+        self.values = [_zeros(shape, device, dtype) for _ in layers]
         self.pages = pages
         self._scratch = [self.keys[0].new_empty((0, *shape[1:])) for _ in range(2)]
 
@@ -50,13 +55,25 @@ def bytes_per_page(config: Any, dtype: torch.dtype) -> int:
     return PAGE_SIZE * kv_bytes_per_token(config, dtype.itemsize)
 
 
-def pages_that_fit(page: int, device: torch.device, gib: float, share: float, wanted: int) -> int:
-    """Pages of so many bytes for `gib`; with 0, `wanted` or what 2 GiB of a CPU's memory or `share` of what is free on
-    a GPU have room for, there more than is wanted, so that prefixes stay.
+def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, device=device, dtype=dtype)
+    number = math.prod(shape)
+    untouched = mmap.mmap(-1, max(1, number * dtype.itemsize))
+    return torch.frombuffer(untouched, dtype=dtype, count=number).view(shape)
+
+
+def pages_that_fit(
+    page: int, device: torch.device, gib: float, share: float, wanted: int, *, context: int, weights: int
+) -> int:
+    """Pages of so many bytes for `gib`. With 0, on a GPU: what `share` of its free memory has room for, more than is
+    `wanted`, so that prefixes stay. On a CPU: `wanted`, but at most as many bytes as the `weights` take or a quarter of
+    a GiB, and at most 2 GiB; if one answer of the whole `context` needs more, the pages of that.
     """
     if gib:
         return int(gib * GIB) // page
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return min(max(wanted, MOST_PAGES), int(free * share) // page)
-    return min(wanted, 2 * GIB // page)
+    pages = max(max(weights, LEAST_ON_CPU) // page, context + 1)
+    return min(wanted, pages, MOST_ON_CPU // page)

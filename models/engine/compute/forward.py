@@ -1,4 +1,4 @@
-"""The forward pass of the Llama family over packed tokens: one script on a CPU, eager elsewhere.
+"""The forward pass of decoders like Llama and Gemma over packed tokens: one script on a CPU, eager elsewhere.
 
 Calling a small model's 150 operations one by one beside a busy event loop made a step of 2.3 ms one of 24 ms
 (models/torchscript.py explains why). Weights and cache are therefore attributes of the script, and the inputs of a
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, silu
+from torch.nn.functional import embedding, gelu, silu
 
 from models.engine.compute.attention import attend, masks_of
 from models.linear.int8 import Int8Weight
@@ -23,7 +23,8 @@ from models.linear.product import Matrix, product
 class Weights:
     """Of one layer: both norms, what comes into attention (queries, keys, values) and out of it, and the MLP's.
 
-    `norms` are those of queries and keys, where there are some.
+    `norms` are those of queries and keys, `posts` those of what attention and the MLP add, where there are some;
+    `angles` the kind of its rotary embedding.
     """
 
     before: Tensor
@@ -34,15 +35,35 @@ class Weights:
     down: Matrix
     norms: tuple[Tensor, ...]
     window: int | None
+    posts: tuple[Tensor, ...] = ()
+    angles: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What all layers of a decoder share. `heads` are the number of query heads, of query and key heads together, and
+    their size. `has_wide_norms`: a norm's weight is multiplied before its result is rounded. `cap` and `last_cap` bound
+    the scores of attention and the logits (Gemma 2).
+    """
+
+    heads: tuple[int, int, int]
+    scale: float
+    eps: float
+    embedding_scale: float = 1.0
+    is_gelu: bool = False
+    has_wide_norms: bool = False
+    cap: float | None = None
+    last_cap: float | None = None
 
 
 class Forward(nn.Module):
-    """`heads` are the number of query heads, of query and key heads together, and their size.
-
-    `turns` are the cosines and sines [n, 1, size] of every position, where those are always the same.
+    """`turns` are the cosines and sines [n, 1, size] of every position, for each kind of rotary embedding, where those
+    are always the same.
     """
 
     layers: list[list[Tensor]]
+    head_norms: list[list[Tensor]]
+    posts: list[list[Tensor]]
     biases: list[list[Tensor | None]]
     packed: list[list[list[Tensor]]]
     eights: list[list[list[Int8Weight]]]
@@ -50,11 +71,14 @@ class Forward(nn.Module):
     eight_head: list[Int8Weight]
     windows: list[int | None]
     kinds: list[int]
+    angles: list[int]
     keys: list[Tensor]
     values: list[Tensor]
     scratch: list[Tensor]
     turns: list[Tensor]
     head_bias: Tensor | None
+    cap: float | None
+    last_cap: float | None
 
     def __init__(
         self,
@@ -62,30 +86,37 @@ class Forward(nn.Module):
         embeddings: Tensor,
         final: Tensor,
         head: Matrix,
-        *,
-        heads: tuple[int, int, int],
-        scale: float,
-        eps: float,
+        shape: Shape,
+        dtype: torch.dtype,
         turns: list[Tensor],
     ) -> None:
         super().__init__()
-        self.exact = any(one.qkv.eight for one in layers)
+        self.exact = any(one.qkv.is_integer for one in layers)
         matrices = [(one.qkv, one.out, one.gate_up, one.down) for one in layers]
         self.layers = [
-            [one.before, one.after, *(matrix.weight for matrix in four), *one.norms]
+            [one.before, one.after, *(matrix.weight for matrix in four)]
             for one, four in zip(layers, matrices, strict=True)
         ]
+        self.head_norms = [list(one.norms) for one in layers]
+        self.posts = [list(one.posts) for one in layers]
         self.biases = [[matrix.bias for matrix in four] for four in matrices]
         self.packed = [[matrix.packed for matrix in four] for four in matrices]
         self.eights = [[matrix.eight for matrix in four] for four in matrices]
         self.packed_head, self.eight_head = head.packed, head.eight
         self.windows = list(dict.fromkeys(one.window for one in layers))
         self.kinds = [self.windows.index(one.window) for one in layers]
+        self.angles = [one.angles for one in layers]
         self.embeddings, self.final = embeddings, final
         self.head, self.head_bias = head.weight, head.bias
-        self.queries, self.both, self.size = heads
-        self.scale, self.eps = scale, eps
-        self.small = torch.tensor(eps, device=embeddings.device)
+        self.queries, self.both, self.size = shape.heads
+        self.scale, self.eps, self.dtype = shape.scale, shape.eps, dtype
+        self.embedding_scale, self.is_gelu, self.has_wide_norms = (
+            shape.embedding_scale,
+            shape.is_gelu,
+            shape.has_wide_norms,
+        )
+        self.cap, self.last_cap = shape.cap, shape.last_cap
+        self.small = torch.tensor(shape.eps, device=embeddings.device)
         self.turns = turns
         nothing = [embeddings.new_empty(0)]
         self.keys, self.values, self.scratch = nothing, nothing, nothing
@@ -96,13 +127,13 @@ class Forward(nn.Module):
         """The logits of the tokens that draw. All but `turns`, which are those of its tokens, is of a `Batch`."""
         tokens, positions = numbers[:count], numbers[count : 2 * count]
         last = numbers[3 * count : 3 * count + drawing]
-        hidden = embedding(tokens, self.embeddings).to(self.final.dtype)
+        hidden = embedding(tokens, self.embeddings).to(self.dtype)
+        if self.embedding_scale != 1.0:
+            hidden = hidden * self.embedding_scale
         if len(self.turns) > 0:
-            cos, sin = self.turns[0].index_select(0, positions), self.turns[1].index_select(0, positions)
-        else:
-            cos, sin = turns[0], turns[1]
+            turns = [every.index_select(0, positions) for every in self.turns]
         dtype = torch.float64 if self.exact else hidden.dtype
-        masks = [masks_of(positions, groups, window, False, dtype) for window in self.windows]
+        masks = [masks_of(positions, groups, window, self.cap is not None, dtype) for window in self.windows]
         for number, weights in enumerate(self.layers):
             bias, kind, packed, eight = (
                 self.biases[number],
@@ -113,28 +144,44 @@ class Forward(nn.Module):
             normed = self.norm(hidden, weights[0])
             joined = product(normed, weights[2], bias[0], packed[0], eight[0]).view(count, -1, self.size)
             turned = joined[:, : self.both]
-            if len(weights) > 6:
+            if len(self.head_norms[number]) > 0:
                 asked, known = joined[:, : self.queries], joined[:, self.queries : self.both]
-                turned = torch.cat([self.norm(asked, weights[6]), self.norm(known, weights[7])], dim=1)
+                of_queries, of_keys = self.head_norms[number]
+                turned = torch.cat([self.norm(asked, of_queries), self.norm(known, of_keys)], dim=1)
             # the halves are swapped; the sign of one of them is in `sin`
+            cos, sin = turns[2 * self.angles[number]], turns[2 * self.angles[number] + 1]
             turned = torch.addcmul(turned * cos, turned.roll(self.size // 2, -1), sin)
             attended = attend(
                 turned[:, : self.queries], turned[:, self.queries :], joined[:, self.both :],
                 self.keys[number], self.values[number], numbers, count, groups, masks[kind], self.scratch,
-                self.scale, self.windows[kind], None, self.exact,
+                self.scale, self.windows[kind], self.cap, self.exact,
             )  # fmt: skip
-            hidden = hidden + product(attended.reshape(count, -1), weights[3], bias[1], packed[1], eight[1])
+            added = product(attended.reshape(count, -1), weights[3], bias[1], packed[1], eight[1])
+            hidden = hidden + self.after(added, number, 0)
             normed = self.norm(hidden, weights[1])
             gate, up = product(normed, weights[4], bias[2], packed[2], eight[2]).chunk(2, -1)
-            hidden = hidden + product(silu(gate) * up, weights[5], bias[3], packed[3], eight[3])
+            gate = gelu(gate, approximate="tanh") if self.is_gelu else silu(gate)
+            added = product(gate * up, weights[5], bias[3], packed[3], eight[3])
+            hidden = hidden + self.after(added, number, 1)
         drawing_from = self.norm(hidden.index_select(0, last), self.final)
-        return product(drawing_from, self.head, self.head_bias, self.packed_head, self.eight_head)
+        logits = product(drawing_from, self.head, self.head_bias, self.packed_head, self.eight_head)
+        cap = self.last_cap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def after(self, added: Tensor, layer: int, part: int) -> Tensor:
+        """What attention (`part` 0) or the MLP (1) of a layer adds, by its norm if it has one."""
+        norms = self.posts[layer]
+        return self.norm(added, norms[part]) if len(norms) > 0 else added
 
     def norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         """RMS norm; the eager operation of torch takes twice as many kernels on a CPU."""
         if hidden.is_cuda:
+            if self.has_wide_norms:
+                return torch.rms_norm(hidden.to(torch.float32), [hidden.size(-1)], weight, self.eps).to(hidden.dtype)
             return torch.rms_norm(hidden, [hidden.size(-1)], weight, self.eps)
         full = hidden.to(torch.float32)
         length = torch.linalg.vector_norm(full, 2.0, [-1], True)
         scale = torch.addcmul(self.small, length, length, value=1.0 / float(hidden.size(-1))).rsqrt_()
+        if self.has_wide_norms:
+            return (full * scale).mul_(weight).to(hidden.dtype)
         return (full * scale).to(hidden.dtype).mul_(weight)

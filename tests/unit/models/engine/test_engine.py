@@ -10,7 +10,7 @@ import torch
 from models.checkpoints import CheckpointError
 from models.engine import EngineDied
 from models.engine.compute.attention import dense
-from models.engine.compute.forward import Forward
+from models.engine.compute.forward import Forward, Shape
 from models.generation import Delta, End, FinishReason, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle, plug
@@ -336,8 +336,9 @@ async def test_a_device_that_computes_nothing_any_more_ends_the_engine_and_no_an
     assert len(fatal) == 1
 
 
-def flat_forward(*layers, scale, **others):
-    return Forward(*layers, scale=scale * 0.8, **others)
+def flat_forward(*parts):
+    flat = [dataclasses.replace(one, scale=one.scale * 0.8) if isinstance(one, Shape) else one for one in parts]
+    return Forward(*flat)
 
 
 def flat_dense(*tensors_and_width_and_scale):

@@ -103,10 +103,23 @@ def test_settings_say_what_is_measured(
 ) -> None:
     if wanted.quantize and (reason := why_not(CPU)):
         pytest.skip(reason)
+    monkeypatch.setattr("models.arithmetic.onednn_why_not", lambda: "of this test")
     asked: list[object] = []
     monkeypatch.setattr("models.arithmetic.choose", lambda *given: asked.extend(given))
     arithmetic(wanted, CPU, CONFIG, SMALL)
     assert asked == [SIZES, dtypes, forms, 0]
+
+
+def test_integers_are_multiplied_by_the_library_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := why_not(CPU):
+        pytest.skip(reason)
+    monkeypatch.setattr("models.arithmetic.onednn_why_not", lambda: None)
+    asked: list[object] = []
+    monkeypatch.setattr("models.arithmetic.choose", lambda *given: asked.extend(given))
+    arithmetic(Wanted(quantize="int8"), CPU, CONFIG, SMALL)
+    assert asked[2] == [Products(one, one) for one in (Kind.INT8, Kind.INT8_ONEDNN)]
+    arithmetic(Wanted(quantize="int8-vocabulary", products="packed"), CPU, CONFIG, SMALL)
+    assert asked[6] == [Products(Kind.PACKED, one) for one in (Kind.INT8, Kind.INT8_ONEDNN)]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +130,7 @@ def test_settings_say_what_is_measured(
         (PACKED, torch.float32, "float32-packed-cpu"),
         (PACKED, torch.bfloat16, "bfloat16-packed-cpu"),
         (Products(Kind.INT8, Kind.INT8), torch.float32, "w8a8"),
+        (Products(Kind.INT8_ONEDNN, Kind.INT8_ONEDNN), torch.float32, "w8a8"),
         (Products(Kind.PLAIN, Kind.INT8), torch.float32, "w8a8-vocabulary"),
         (Products(Kind.PACKED, Kind.INT8), torch.bfloat16, "bfloat16-packed-cpu+w8a8-vocabulary"),
     ],

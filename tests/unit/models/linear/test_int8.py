@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from models.linear.int8 import int8_product, int8_weight, scripted_int8_product, why_not
+from models.linear.int8 import (
+    int8_product,
+    int8_weight,
+    onednn_int8_product,
+    onednn_int8_weight,
+    onednn_why_not,
+    why_not,
+)
+from models.linear.kinds import Kind
+from models.linear.product import matrix_of, scripted_product
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(why_not(CPU) is not None, reason=f"no products of integers: {why_not(CPU)}")
@@ -35,13 +44,46 @@ def test_product_is_near_that_of_the_weight(shape: tuple[int, int], dtype: torch
     assert off(found, linear(given.float(), weight, bias.float())) < 0.02
 
 
+@pytest.fixture(params=[Kind.INT8, Kind.INT8_ONEDNN])
+def kind(request: pytest.FixtureRequest) -> Kind:
+    found: Kind = request.param
+    if found is Kind.INT8_ONEDNN and (reason := onednn_why_not()):
+        pytest.skip(reason)
+    return found
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_row_is_the_same_alone_and_among_others_bit_for_bit(shape: tuple[int, int]) -> None:
-    weight = int8_weight(random(*shape))
-    rows = random(32, shape[1], seed=4) * random(32, 1, seed=5).exp()
-    together = scripted_int8_product(rows, weight, None)
-    for at in range(32):
-        assert torch.equal(scripted_int8_product(rows[at : at + 1], weight, None)[0], together[at])
+def test_a_row_is_the_same_alone_and_among_others_bit_for_bit(shape: tuple[int, int], kind: Kind) -> None:
+    one = matrix_of(random(*shape), None, kind, torch.float32)
+    rows = random(130, shape[1], seed=4) * random(130, 1, seed=5).exp()
+
+    def product(given: Tensor) -> Tensor:
+        found: Tensor = scripted_product(given, one.weight, None, one.packed, one.eight)
+        return found
+
+    together = product(rows)
+    for at in range(130):
+        assert torch.equal(product(rows[at : at + 1])[0], together[at])
+    assert torch.equal(product(rows[5:38]), together[5:38])
+
+
+@pytest.mark.skipif(onednn_why_not() is not None, reason=f"no products of integers by oneDNN: {onednn_why_not()}")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_both_libraries_have_the_same_bits(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    weight, bias = random(*shape), random(shape[0], seed=2).to(dtype)
+    for rows in (1, 7, 64):
+        given = random(rows, shape[1], seed=3).to(dtype)
+        found = int8_product(given, int8_weight(weight), bias)
+        assert torch.equal(onednn_int8_product(given, onednn_int8_weight(weight), bias), found)
+
+
+def test_a_library_whose_sums_are_others_is_not_used() -> None:
+    """So are those of oneDNN's kernels for AVX2, which saturate with an odd number of inputs."""
+    check = "from models.linear.int8 import onednn_why_not; print(onednn_why_not())"
+    limited = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run([sys.executable, "-c", check], env=limited, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "its sums are others on this CPU"
 
 
 def test_a_row_that_is_no_number_stays_alone() -> None:

@@ -20,7 +20,7 @@ from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.generation import Job, Sampling
 from models.linear import Kind, Products, place
-from models.linear.int8 import why_not
+from models.linear.int8 import onednn_why_not, why_not
 from models.token_stream import TokenStream
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import GREEDY, job, read
@@ -28,6 +28,7 @@ from tests.unit.models.engine.schedules import ARCHITECTURES
 
 FORMS = {
     "int8": Products(Kind.INT8, Kind.INT8),
+    "int8 by oneDNN": Products(Kind.INT8_ONEDNN, Kind.INT8_ONEDNN),
     "int8-vocabulary": Products(Kind.PLAIN, Kind.INT8),
     "packed": Products(Kind.PACKED, Kind.PACKED),
 }
@@ -39,6 +40,8 @@ WIDER = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
 def products(request: pytest.FixtureRequest) -> Products:
 
     if "int8" in request.param and (reason := why_not(torch.device("cpu"))):
+        pytest.skip(reason)
+    if "oneDNN" in request.param and (reason := onednn_why_not()):
         pytest.skip(reason)
     return FORMS[request.param]
 
@@ -111,14 +114,15 @@ async def test_an_answer_that_is_taken_over_goes_on_with_the_same_words(products
         assert [*one.generated, *more] == tokens
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "mistral sliding"])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "mistral sliding", "phi3"])
+@pytest.mark.parametrize("kind_of_products", [Kind.INT8, Kind.INT8_ONEDNN])
 @torch.inference_mode()
-def test_logits_of_integers_are_bit_for_bit_those_of_any_schedule(family: str) -> None:
-    if reason := why_not(torch.device("cpu")):
+def test_logits_of_integers_are_bit_for_bit_those_of_any_schedule(family: str, kind_of_products: Kind) -> None:
+    if reason := why_not(torch.device("cpu")) or (kind_of_products is Kind.INT8_ONEDNN and onednn_why_not()):
         pytest.skip(reason)
     kind = family.split(maxsplit=1)[0]
     made = tiny.checkpoint(kind=kind, **(ARCHITECTURES[family] | WIDER))
-    place(made.model, FORMS["int8"], torch.float32)
+    place(made.model, Products(kind_of_products, kind_of_products), torch.float32)
     pool = PagePool(200, 16)
     runner = Runner(made, KVCache(made.model.config, 200, made.model.device, torch.float32), pool)
     chance = random.Random(3)
