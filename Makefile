@@ -4,12 +4,12 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.installed
 DEMO := .venv/.demo
-EXTRAS := local,minilm,guard,dev
+EXTRAS := local,minilm,guard,gpu,dev
 DEMO_EXTRAS := local,minilm
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka tests/integration/programs/npm deploy/packages/npm
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clients bench soak bench-engine engines faults analytics upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom clean
+.PHONY: help install demo test lint clients bench soak bench-engine engines faults analytics operations upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 $(foreach stamp,$(STAMP) $(DEMO),$(if $(filter-out $(CURDIR),$(shell cat $(stamp) 2>/dev/null)),$(eval .PHONY: $(stamp))))

@@ -92,13 +92,13 @@ def made(folder: Path, target: str) -> str:
     ("stamps", "target", "installs"),
     [
         ({}, "demo", ["local,minilm"]),
-        ({}, "lint", ["local,minilm,guard,dev"]),
+        ({}, "lint", ["local,minilm,guard,gpu,dev"]),
         ({".demo": "here"}, "demo", []),
-        ({".demo": "here"}, "lint", ["local,minilm,guard,dev"]),
+        ({".demo": "here"}, "lint", ["local,minilm,guard,gpu,dev"]),
         ({".demo": "here", ".installed": "here"}, "demo", []),
         ({".demo": "here", ".installed": "here"}, "test", []),
         ({".demo": "/elsewhere", ".installed": "/elsewhere"}, "demo", ["local,minilm"]),
-        ({".demo": "/elsewhere", ".installed": "/elsewhere"}, "lint", ["local,minilm,guard,dev"]),
+        ({".demo": "/elsewhere", ".installed": "/elsewhere"}, "lint", ["local,minilm,guard,gpu,dev"]),
     ],
 )
 def test_nothing_is_installed_twice(stamps: dict[str, str], target: str, installs: list[str], tmp_path: Path) -> None:
