@@ -78,6 +78,9 @@ faults: $(STAMP)  ## kill workers and brokers under load, and count what was los
 analytics: $(STAMP)  ## kill Kafka Connect while turns flow to PostgreSQL, and compare rows with turns; TURNS=5000 KILLS=20
 	$(BIN)/python -m tests.analytics --turns $(or $(TURNS),5000) --kills $(or $(KILLS),20)
 
+operations: $(STAMP)  ## execute the pages of docs/operations while users ask, and count what was lost; ONLY="milvus disks"
+	$(BIN)/python -m tests.operations $(ONLY)
+
 upgrade: $(STAMP)  ## workers of the commit FROM and of this checkout on the same topics and data, killed in turns
 	$(BIN)/python -m tests.faults.upgrade $(FROM)
 

@@ -33,13 +33,13 @@ class GuardedKafka:
 
     def __init__(self, folder: Path, users: Sequence[str] = ()) -> None:
         folder.mkdir(parents=True)
-        authority = trustme.CA()
+        self.authority = authority = trustme.CA()
         self.ca_file = folder / "ca.pem"
         self.client_cert = folder / "client.pem"
         self._server_cert = folder / "server.pem"
         authority.cert_pem.write_to_path(self.ca_file)
-        _write(authority.issue_cert(LOOPBACK, "localhost"), self._server_cert)
-        _write(authority.issue_cert("parley@example.com"), self.client_cert)
+        write_certificate(self.server_cert(), self._server_cert)
+        write_certificate(authority.issue_cert("parley@example.com"), self.client_cert)
         self.login_port, self.mutual_port = free_port(), free_port()
         me = Voter(1, free_port(), free_port())
         self.node = KafkaNode(
@@ -58,6 +58,10 @@ class GuardedKafka:
     @property
     def by_certificate(self) -> str:
         return f"kafka://{LOOPBACK}:{self.mutual_port}"
+
+    def server_cert(self) -> trustme.LeafCert:
+        """A certificate of the broker's; a running broker takes a new one only with the same subject."""
+        return self.authority.issue_cert(LOOPBACK, "localhost", organization_unit_name="broker")
 
     def _properties(self, me: Voter) -> dict[str, str]:
         plain = f"PLAINTEXT://{LOOPBACK}:{me.port}"
@@ -82,7 +86,7 @@ class GuardedKafka:
         }
 
 
-def _write(cert: trustme.LeafCert, path: Path) -> None:
+def write_certificate(cert: trustme.LeafCert, path: Path) -> None:
     """Key and chain in one file; Java reads keys as PKCS #8 alone."""
     key = load_pem_private_key(cert.private_key_pem.bytes(), None)
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
