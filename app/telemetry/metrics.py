@@ -34,13 +34,17 @@ from models.batcher import Flush
 from models.generation import FinishReason, Usage
 from tables.records import Table
 
-# 0.25 s is the objective for the first token, in the alerts and in the benchmark.
+FIRST_TOKEN_S = 0.25
+"""The objective for the first token, in the alerts and in the benchmark."""
+_SERVICE_FAULTS = frozenset({ErrorCode.DEADLINE_EXCEEDED, ErrorCode.ENGINE_ERROR, ErrorCode.OVERLOADED})
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10, 30, 60, 120)
 _SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
 _MODELS = 32
 _TENANTS = 20
+_ROUTES = 20
+_RESULTS = ("good", "slow", "failed")
 FIELDS = frozenset(
     {"key", "type", *Request.__struct_fields__, *Audit.__struct_fields__, *ToolResultRecord.__struct_fields__}
 )
@@ -69,6 +73,8 @@ class Metrics(Observer):
         self._source_of = {settings.topic(name): name for name in ("requests", "controls", "turns")}
         self._tenant = FirstCome(_TENANTS)
         self._model = FirstCome(_MODELS)
+        self._route = FirstCome(_ROUTES)
+        self._objectives: set[tuple[str, str]] = set()
         self._paused: dict[tuple[int, str], float] = {}
         self._declare_requests()
         self._declare_partitions()
@@ -112,6 +118,13 @@ class Metrics(Observer):
         )
         self._saved = counter("cost_saved", "Cost that the response cache or a cheaper model has saved.", "by")
         self._failed = counter("request_error", "Requests that ended with an error.", "code")
+        self._objective = counter(
+            "objective_requests",
+            "Requests by whether their objective was met: `good`, `slow` (first token late), `failed` (service).",
+            "tenant",
+            "route",
+            "result",
+        )
         # Prometheus does not see an increase in a series that begins at 1.
         for reason in FinishReason:
             self._done.labels(reason.value)
@@ -172,6 +185,15 @@ class Metrics(Observer):
             self._failed.labels(end.error.code).inc()
         elif end.finish_reason is not None:
             self._done.labels(end.finish_reason.value).inc()
+        self._objective_of(accepted.request.tenant or "", plan.route or "", _result_of(end, answer.first_at, asked))
+
+    def _objective_of(self, tenant: str, route: str, result: str) -> None:
+        """Count it, from a series that begins at 0."""
+        names = self._tenant(tenant), self._route(route)
+        for one in _RESULTS if names not in self._objectives else ():
+            self._objective.labels(*names, one)
+        self._objectives.add(names)
+        self._objective.labels(*names, result).inc()
 
     def _timed(self, inflight: InFlight, answer: AnswerLog) -> None:
         asked = inflight.accepted.record.timestamp / 1000
@@ -289,6 +311,13 @@ class Tally(Collector):
         names = [*map(floatToGoString, self._bounds), "+Inf"]
         buckets = list(zip(names, map(float, accumulate(self._counts)), strict=True))
         yield HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=self._sum)
+
+
+def _result_of(end: TokenEvent, first_at: int | None, asked: int) -> str:
+    """An error that the caller has caused counts as good: the service did what it should."""
+    if end.error is not None:
+        return "failed" if end.error.code in _SERVICE_FAULTS else "good"
+    return "slow" if first_at is not None and first_at - asked > FIRST_TOKEN_S * 1000 else "good"
 
 
 def cause_of(message: str) -> str:

@@ -84,6 +84,28 @@ def test_tenants_beyond_the_first_share_one_series(monkeypatch: pytest.MonkeyPat
     assert counted == {"a": 6, "b": 3, OTHER: 6}
 
 
+@pytest.mark.parametrize(
+    ("first_ms", "code", "result"),
+    [
+        (249, None, "good"),
+        (251, None, "slow"),
+        (None, ErrorCode.ENGINE_ERROR, "failed"),
+        (None, ErrorCode.OVERLOADED, "failed"),
+        (None, ErrorCode.PROMPT_TOO_LONG, "good"),
+    ],
+)
+def test_a_request_is_counted_by_its_objective(first_ms: int | None, code: ErrorCode | None, result: str) -> None:
+    reported, inflight = metrics(), inflight_of(tenant="acme")
+    error = None if code is None else ErrorInfo(code, "it failed")
+    end = TokenEvent(type=EventType.DONE if code is None else EventType.ERROR, error=error)
+    first_at = None if first_ms is None else ASKED_AT + first_ms
+    plan = Plan(route="small")
+    reported.answered(0, outcome_of(inflight, end, plan=plan, gaps=[], first_at=first_at, ended_at=None, index=0))
+    for name in ("good", "slow", "failed"):
+        counted = value(reported, "parley:objective_requests_total", tenant="acme", route="small", result=name)
+        assert counted == (name == result)
+
+
 def test_a_label_that_users_choose_stays_bounded_in_number_and_length() -> None:
     label = FirstCome(3)
     assert {label(f"tenant {number}") for number in range(1000)} == {"tenant 0", "tenant 1", "tenant 2", OTHER}
