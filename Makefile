@@ -68,7 +68,7 @@ bench-engine: $(STAMP)  ## the engine alone, against transformers' own ways and 
 	$(BIN)/python -m tests.benchmarks.engine
 	$(BIN)/python -m tests.benchmarks.llama_cpp
 
-engines: $(ENGINES)/.installed  ## real engines: vLLM for CPUs in the process and as a server, llama.cpp's server; 5 GB more in .venv/engines
+engines: $(ENGINES)/.installed  ## real engines: vLLM for CPUs in the process and as a server, llama.cpp's server; 5 GB more in .venv/engines; KILLS=30
 	$(BIN)/python -m tests.llama_cpp_build llama-server
 	$(ENGINES)/bin/python -m pytest -p no:cacheprovider -m 'not gpu' tests/engines
 

@@ -6,38 +6,21 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from app.local.kafka import KafkaCluster
 from tests.engines.conftest import SMALL
+from tests.engines.kills import KINDS, ROUNDS, SAME, TOOLS, Tally, begin, whole_answers
 from tests.engines.processes import children_of
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
-LIST = {"type": "array", "items": {"type": "integer", "maximum": 99999}, "minItems": 60, "maxItems": 60}
-KINDS: dict[str, dict[str, Any]] = {
-    "greedy": {"temperature": 0, "max_tokens": 250, "ignore_eos": True},
-    "sampled": {"temperature": 2, "seed": 5, "max_tokens": 250, "ignore_eos": True},
-    "json": {
-        "temperature": 2,
-        "seed": 6,
-        "max_tokens": 400,
-        "response_format": {"type": "json_schema", "json_schema": {"name": "numbers", "schema": LIST}},
-    },
-    "regex": {
-        "temperature": 2,
-        "seed": 7,
-        "max_tokens": 400,
-        "response_format": {"type": "regex", "regex": "([a-z]{3,9} ){80}"},
-    },
-}
-EACH = 4
-QUESTION = "Hi, I am Nina and my order number is 48213."
+ALL = {**KINDS, "tools": TOOLS}
 
 
 class VllmWorker(WorkerProcess):
@@ -57,29 +40,16 @@ def worker(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 async def test_every_answer_goes_on_with_the_same_words_and_no_process_is_left(worker: WorkerProcess) -> None:
     async with Client(worker.settings) as client:
-        whole = {}
-        for kind, fields in KINDS.items():
-            user = client.user()
-            whole[kind] = await client.answer(user, await client.ask(user, QUESTION, **fields), 300)
-            assert whole[kind].end.error is None, kind
-        asked = []
-        for kind, fields in KINDS.items():
-            for _ in range(EACH):
-                user = client.user()
-                asked.append((kind, user, await client.ask(user, QUESTION, **fields)))
-        begun = await asyncio.gather(*(client.begun(user, request, 3) for _, user, request in asked))
-        below = children_of(worker.pid)
-        worker.kill()
-        async with asyncio.timeout(60):
-            while any(process.lives for process in below):
-                await asyncio.sleep(0.1)
-        worker.start()
-        worker.wait_joined()
-        interrupted = dict.fromkeys(KINDS, 0)
-        for (kind, user, request), part in zip(asked, begun, strict=True):
-            answer = await client.answer(user, request, 600)
-            assert answer.end.finish_reason == whole[kind].end.finish_reason, kind
-            assert (answer.text, answer.tokens) == (whole[kind].text, whole[kind].tokens), kind
-            interrupted[kind] += any(event.epoch != part.epoch for event in answer.segments)
-        print("interrupted and equal:", interrupted)
-        assert all(interrupted.values())
+        tally = Tally(await whole_answers(client, ALL))
+        for number in range(ROUNDS):
+            under_way = await begin(client, ALL, tokens=3)
+            below = children_of(worker.pid)
+            worker.kill()
+            async with asyncio.timeout(60):
+                while any(process.lives for process in below):
+                    await asyncio.sleep(0.1)
+            worker.start()
+            worker.wait_joined()
+            await tally.add(client, under_way)
+            print(f"\nvLLM in the process, the worker killed {number + 1} times:\n{tally.table()}", flush=True)
+        assert {kind: set(found) for kind, found in tally.outcomes.items()} == {kind: {SAME} for kind in ALL}
