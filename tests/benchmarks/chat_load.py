@@ -108,17 +108,27 @@ class ChatUsers:
         said: list[str] = []
         try:
             headers = {"Authorization": f"Bearer {self._key or user}"}
-            async with session.post(self._url, json=body, headers=headers) as response:
+            async with await _posted(session, self._url, body, headers) as response:
                 if response.status != HTTPStatus.OK:
                     reply.failed, self.refusal = True, f"{response.status}: {(await response.text())[:300]}"
                 async for line in response.content:
                     if line.startswith(_DATA) and _END not in line:
                         _read(msgspec.json.decode(line[len(_DATA) :]), said, reply)
-        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError):
-            reply.failed = True
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+            reply.failed, self.refusal = True, repr(error)[:300]
         reply.end = time.perf_counter()
         reply.failed = reply.failed or not reply.tokens
         return "".join(said)
+
+
+async def _posted(
+    session: aiohttp.ClientSession, url: str, body: dict[str, object], headers: dict[str, str]
+) -> aiohttp.ClientResponse:
+    """Once more if the server has just closed the connection that was kept, as llama.cpp's does after some answers."""
+    try:
+        return await session.post(url, json=body, headers=headers)
+    except aiohttp.ClientOSError:
+        return await session.post(url, json=body, headers=headers)
 
 
 def _read(chunk: dict[str, object], said: list[str], reply: Reply) -> None:

@@ -102,8 +102,11 @@ async def _alternate(
         for server in servers:
             report(f"{label}, round {number + 1}: {server.name}")
             before = server.processor_s()
-            found = await server.users().run(load)
+            users = server.users()
+            found = await users.run(load)
             after = server.processor_s()
+            if users.refusal:
+                result.notes.append(f"{label}: {server.name} failed an answer: {users.refusal}")
             spent[server].append({name: after[name] - seconds for name, seconds in before.items()})
             replies[server] += found
             ends = [reply.end for reply in found if reply.end is not None]

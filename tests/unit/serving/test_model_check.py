@@ -32,7 +32,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "phi3": {},
 }
 GPTQ = Path(__file__).parents[2] / "fixtures" / "gptq"
-FUSED = {"llama", "mistral", "qwen2", "qwen3"}
+FUSED = {"gemma2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3"}
 QUESTION = {"role": "user", "content": "where is my order 4711"}
 TALK = [QUESTION, {"role": "assistant", "content": "in köln"}, {"role": "user", "content": "the lazy dog 🙂"}]
 
