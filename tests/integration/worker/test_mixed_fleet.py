@@ -1,0 +1,82 @@
+"""Workers that compute the same model in two arithmetics: an answer that moves between them ends, and never changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.local.kafka import KafkaCluster
+from models.generation import FinishReason
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.worker.client import Client
+from tests.integration.worker.conftest import module_settings
+
+KINDS = {
+    "greedy": {"temperature": 0},
+    "sampled": {"temperature": 2, "seed": 5},
+    "regex": {"temperature": 2, "seed": 7, "response_format": {"type": "regex", "regex": "([a-z]{3,9} ){150}"}},
+}
+EACH = 4
+QUESTION = "Hi, I am Nina and my order number is 48213."
+
+
+@pytest.fixture
+def workers(kafka: KafkaCluster, tmp_path: Path) -> Iterator[dict[str, WorkerProcess]]:
+    """Of one group, by their numeric type."""
+    common = module_settings(kafka, tmp_path, engine="torch", model="demo")
+    made = {
+        dtype: WorkerProcess(
+            common.model_copy(update={"dtype": dtype, "data_dir": tmp_path / dtype}), tmp_path / f"{dtype}.log"
+        )
+        for dtype in ("float32", "bfloat16")
+    }
+    yield made
+    for worker in made.values():
+        worker.kill()
+
+
+async def ask(client: Client, kind: str) -> tuple[str, str]:
+    user = client.user()
+    return user, await client.ask(user, QUESTION, max_tokens=700, ignore_eos=kind != "regex", **KINDS[kind])
+
+
+async def begun(client: Client, kind: str) -> tuple[str, str]:
+    user, request = await ask(client, kind)
+    await client.begun(user, request)
+    return user, request
+
+
+@pytest.mark.parametrize(("first", "second"), [("float32", "bfloat16"), ("bfloat16", "float32")])
+async def test_an_answer_that_moves_to_another_arithmetic_ends_as_partial(
+    workers: dict[str, WorkerProcess], first: str, second: str
+) -> None:
+    owner, successor = workers[first], workers[second]
+    owner.start().wait_owning(owner.settings.partitions)
+    async with Client(owner.settings) as client:
+        whole = {kind: await client.answer(*await ask(client, kind)) for kind in KINDS}
+        version = whole["greedy"].end.model_version  # type: ignore[union-attr]
+        kinds = [kind for kind in KINDS for _ in range(EACH)]
+        under_way = await asyncio.gather(*(begun(client, kind) for kind in kinds))
+        owner.kill()
+        successor.start().wait_joined()
+        moved = 0
+        for kind, (user, request) in zip(kinds, under_way, strict=True):
+            answer = await client.answer(user, request)
+            assert answer.end is not None
+            assert {event.model_version for event in answer.segments} == {version}, "one arithmetic alone has written"
+            assert whole[kind].text.startswith(answer.text)
+            if answer.end.finish_reason is FinishReason.PARTIAL:
+                moved += 1
+            else:
+                assert {event.epoch for event in answer.segments} == {answer.end.epoch}, (
+                    "it had been written to its end"
+                )
+                assert answer.tokens == whole[kind].tokens
+        assert moved
+        user, request = await ask(client, "greedy")
+        end = (await client.answer(user, request)).end
+        assert end is not None
+        assert end.model_version != version
