@@ -113,6 +113,7 @@ def test_commands_and_probes_are_those_of_parley(tmp_path: Path) -> None:
 def test_a_pod_keeps_to_the_restricted_pod_security_standard(name: str, tmp_path: Path) -> None:
     for _, pod in pods(rendered(tmp_path, OPTIONS[name])):
         assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         known = {"emptyDir", "configMap", "secret", "persistentVolumeClaim"}

@@ -33,6 +33,8 @@ limits:
 
 {{- define "parley.pod" -}}
 automountServiceAccountToken: false
+# A service named parley-gateway would become PARLEY_GATEWAY_PORT=tcp://..., which is a setting.
+enableServiceLinks: false
 {{- with include "parley.account" . }}
 serviceAccountName: {{ . }}
 {{- end }}
