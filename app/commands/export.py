@@ -57,9 +57,9 @@ class Consent:
 @click.option("--until", type=Moment(), help="Only before this time.")
 @click.option("--tenant", help="Only this tenant; '' for turns without one.")
 @click.option("--model", help="Only answers of this model, or this version of one.")
-@click.option("--users", type=click.File(encoding="utf-8"), help="Only users in this file, an id a line.")
+@click.option("--users", type=click.File("rb"), help="Only users in this file, an id a line.")
 @click.option("--by", type=click.Choice(["conversation", "turn"]), default="conversation", help="What a line is.")
-def export(file: IO[bytes], users: IO[str] | None, by: str, **options: object) -> None:
+def export(file: IO[bytes], users: IO[bytes] | None, by: str, **options: object) -> None:
     """Write past turns to FILE (standard output) as lines of {"messages": [...]}, as trainers read them.
 
     Only tenants with `training = true` in the policy file are exported; without one, nothing. Left out are erased
@@ -74,11 +74,20 @@ def export(file: IO[bytes], users: IO[str] | None, by: str, **options: object) -
         raise WrongUseError(str(error)) from None
     if not any(rule.training for rule in policy.tenants.values()):
         raise WrongUseError("no tenant has consented: the policy file has no `training = true` in [tenants.NAME]")
-    listed = None if users is None else frozenset(line.strip() for line in users if line.strip())
+    listed = None if users is None else listed_users(users)
     choice = Choice(**options)  # type: ignore[arg-type]
     done = run(_export(settings, choice, Consent(policy, listed), hide, file, by_turn=by == "turn"))
     left_out = ", ".join(f"{count} {why}" for why, count in sorted(done.left_out.items()))
     note(f"{done.turns} turns in {done.lines} lines{left_out and '; left out: '}{left_out}")
+
+
+def listed_users(lines: IO[bytes]) -> frozenset[str]:
+    """The ids of a file with one a line, exactly as they stand there: `"nina "` and `"nina"` are two users."""
+    try:
+        ids = lines.read().decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise WrongUseError("--users: the file must be UTF-8") from None
+    return frozenset(one.removesuffix("\r") for one in ids) - {""}
 
 
 async def _export(
