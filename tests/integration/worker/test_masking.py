@@ -113,16 +113,19 @@ async def test_with_redact_only_requests_and_tokens_have_the_values(
 async def test_a_worker_that_is_killed_within_a_placeholder_costs_no_character(
     worker: WorkerProcess, client: Client, outside: OutsideServer
 ) -> None:
-    outside.pause_s = 0.03
+    """Each answer is cut somewhere else."""
+    outside.pause_s = 0.1  # all have begun before the first has ended
+    prompts = {client.user(): "Well, " * number + SAID for number in range(8)}
     try:
-        for tokens in (4, 8, 11):
-            user = client.user()
-            request_id = await client.ask(user, SAID, model="outside")
-            await client.begun(user, request_id, tokens)
-            worker.kill()
-            worker.start()
+        requests = {user: await client.ask(user, prompt, model="outside") for user, prompt in prompts.items()}
+        for user, request_id in requests.items():
+            await client.begun(user, request_id, 4)
+        worker.kill()
+        outside.pause_s = 0.0
+        worker.start()
+        for user, request_id in requests.items():
             answer = await client.answer(user, request_id)
-            assert answer.text == echoed(SAID)
+            assert answer.text == echoed(prompts[user])
             assert answer.end.finish_reason == "stop"
     finally:
         outside.pause_s = 0.0
