@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from app.process_end import end_at_signals
+from app.tune_interpreter import uncollected
 
 if TYPE_CHECKING:
     from app.application import app
@@ -23,7 +24,8 @@ def __getattr__(name: str) -> Any:
     if "app.application" not in sys.modules and "worker" in sys.argv and not {"--help", "-h"} & set(sys.argv):
         end_at_signals()
         _greet()
-    from app.application import app
+    with uncollected():
+        from app.application import app
 
     return app
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, ModelSpec, Policy
 from app.serving.engine_choice import with_chosen_engine
 from app.settings import Settings
+from app.tune_interpreter import uncollected
 from models.adapter_folders import adapter_folders, check_adapter_folders
 from models.checkpoint_files import CheckpointError, check_folder
 from models.generation import GenerationDefaults
@@ -228,8 +229,8 @@ def _torch(
     """Each model, followed by its adapters; raises `LoadError`. `reserved`: the shares of the loaded models."""
     if not wanted:
         return []
-    # These modules import torch, which takes seconds.
-    from models.adapters import AdapterError, AdapterFiles
+    with uncollected():  # torch, which takes seconds
+        from models.adapters import AdapterError, AdapterFiles
 
     loaded: list[list[ServedModel]] = []
     try:
@@ -260,7 +261,8 @@ def _draft(wanted: _Wanted) -> Checkpoint | None:
 
 
 def _load(settings: Settings) -> Callable[..., Checkpoint]:
-    from models.checkpoints import load_checkpoint
+    with uncollected():
+        from models.checkpoints import load_checkpoint
 
     return partial(
         load_checkpoint,
@@ -336,10 +338,11 @@ def _served(
     reserved: float = 0.0,
 ) -> ServedModel:
     """`beside`: how many more engines need a KV cache on the same GPU; `reserved`: their shares so far."""
-    from models.checkpoint_report import report_of_loaded
-    from models.engine import EngineOptions, SpeculationMode, TorchEngine
-    from models.prompts import PromptBuilder
-    from models.reasoning import reasoning_tokens
+    with uncollected():
+        from models.checkpoint_report import report_of_loaded
+        from models.engine import EngineOptions, SpeculationMode, TorchEngine
+        from models.prompts import PromptBuilder
+        from models.reasoning import reasoning_tokens
 
     settings = wanted.settings
     kv_cache_gb, gpu_share = _cache_memory(wanted, checkpoint.model.device.type == "cuda", beside, reserved)
