@@ -13,6 +13,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from app.commands.erasures import Erasures, erasures_from_now
 from app.commands.moment import Moment
 from app.commands.stored_turns import Choice, stored_turns
 from app.commands.terminal import note, run, settings_of_terminal
@@ -27,6 +28,7 @@ from app.wire.request import Message, Priority, Request, Role
 from app.wire.turn import Turn
 from models.generation import FinishReason
 
+ERASED = "left out: their users were erased meanwhile"
 _ANSWERED = frozenset({FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS})
 
 
@@ -82,7 +84,7 @@ def replay(since: int, until: int | None, tenant: str | None, user: str | None, 
     choice = Choice(since, until, tenant, user, former)
     counts = run(_replay(settings_of_terminal(), choice, Way(**way)))
     note(", ".join(f"{count} {what}" for what, count in counts.items()) or "no such turns")
-    if counts.keys() - {"answered"}:
+    if counts.keys() - {"answered", ERASED}:
         raise SystemExit(1)
 
 
@@ -94,8 +96,8 @@ async def _replay(settings: Settings, choice: Choice, way: Way) -> Counter[str]:
     counts: Counter[str] = Counter()
     failures: tuple[BaseException, ...] = ()
     try:
-        async with TokenReader(cluster, topic("tokens")) as tokens:
-            await _Replay(settings, way, requests, tokens, counts).run(choice)
+        async with TokenReader(cluster, topic("tokens")) as tokens, erasures_from_now(settings) as erasures:
+            await _Replay(settings, way, requests, tokens, erasures, counts).run(choice)
     except* (KafkaError, KafkaUnusableError) as failed:
         failures = failed.exceptions
     finally:
@@ -111,6 +113,7 @@ class _Replay:
     way: Way
     requests: AIOKafkaProducer
     tokens: TokenReader
+    erasures: Erasures
     counts: Counter[str]
     begun: int = 0
 
@@ -124,7 +127,7 @@ class _Replay:
                 places.release()
 
         async with asyncio.TaskGroup() as asking:
-            async for _, turns in stored_turns(self.settings, choice):
+            async for _, turns in stored_turns(self.settings, choice, self._context_ms):
                 before: dict[tuple[str, str], deque[Turn]] = {}
                 for turn in turns:
                     earlier = before.setdefault(
@@ -132,7 +135,7 @@ class _Replay:
                     )
                     if turn.answer:
                         earlier.append(turn)
-                    if not _can_be_asked_again(turn):
+                    if not choice.includes(turn) or not _can_be_asked_again(turn):
                         continue
                     if self.begun == self.way.limit:
                         return
@@ -140,7 +143,15 @@ class _Replay:
                     await places.acquire()
                     asking.create_task(ask(turn, [one for one in earlier if one is not turn]))
 
+    @property
+    def _context_ms(self) -> int:
+        """How far back the first of the turns lies that a conversation may have remembered."""
+        return int(self.settings.conversation_ttl_s * 1000) * max(1, self.settings.conversation_turns)
+
     async def _ask(self, turn: Turn, before: Iterable[Turn]) -> None:
+        if await self.erasures.include(turn.user_id):
+            self.counts[ERASED] += 1
+            return
         request = request_of(turn, before, self.way)
         following = self.tokens.follow(request.user_id, request.request_id)
         try:
@@ -154,6 +165,9 @@ class _Replay:
         finally:
             following.close()
             self.tokens.rule.forget((request.user_id, request.request_id))
+        if await self.erasures.include(turn.user_id):
+            self.counts[ERASED] += 1
+            return
         replayed = replayed_of(turn, answer)
         how = replayed.error or replayed.finish_reason
         self.counts["answered" if how in _ANSWERED else f"ended in {how}"] += 1

@@ -30,16 +30,22 @@ class Choice:
 
     def includes(self, turn: Turn) -> bool:
         return (
-            turn.created_at >= self.since
-            and (self.until is None or turn.created_at < self.until)
+            self.may_follow(turn)
+            and turn.created_at >= self.since
             and (self.tenant is None or (turn.tenant or "") == self.tenant)
-            and (self.user is None or turn.user_id == self.user)
             and (self.model is None or self.model in {turn.model_version, turn.model_version.partition("@")[0]})
         )
 
+    def may_follow(self, turn: Turn) -> bool:
+        """Whether a chosen turn may stand behind this one in its conversation."""
+        return (self.until is None or turn.created_at < self.until) and self.user in {None, turn.user_id}
 
-async def stored_turns(settings: Settings, choice: Choice) -> AsyncIterator[tuple[int, list[Turn]]]:
-    """Each partition with its turns, in their order; turns without texts are left out.
+
+async def stored_turns(
+    settings: Settings, choice: Choice, context_ms: int = 0
+) -> AsyncIterator[tuple[int, list[Turn]]]:
+    """Each partition with its turns, in their order; turns without texts are left out. With `context_ms` those of the
+    same conversations are among them that ended so long before `since`, or were answered by another model.
 
     What is erased is read after the turns of a partition, so an erasure that was sent before they were read counts,
     also one that no worker has carried out yet. Raises `KafkaUnusableError`.
@@ -47,17 +53,22 @@ async def stored_turns(settings: Settings, choice: Choice) -> AsyncIterator[tupl
     topic = settings.topic("turns")
     for partition in range((await partitions_of(settings.cluster, [topic]))[topic]):
         turns = []
-        async for record in records_since(settings, "turns", choice.since, partition):
+        async for record in records_since(settings, "turns", max(0, choice.since - context_ms), partition):
             try:
                 turn = decode(Turn, record.value, record.headers)
             except WireError as error:
                 note(f"turns partition {partition} offset {record.offset} is skipped: {error}")
                 continue
-            if choice.includes(turn):
+            if choice.includes(turn) or (context_ms and choice.may_follow(turn)):
                 turns.append(turn)
-        if turns:
+        chosen = {_conversation(turn) for turn in turns if choice.includes(turn)}
+        if turns := [turn for turn in turns if _conversation(turn) in chosen]:
             marks = await _erased(settings)
             yield partition, [turn for turn in turns if turn.outlives(marks.get(turn.user_id, 0))]
+
+
+def _conversation(turn: Turn) -> tuple[str, str]:
+    return turn.user_id, turn.conversation_id
 
 
 async def _erased(settings: Settings) -> dict[str, int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from app.commands.replay import ERASED
 from app.kafka.clients import consumer
 from app.settings import Settings
 from app.wire.control import Cancel
@@ -61,6 +63,34 @@ async def test_each_turn_is_asked_again_with_the_turns_before_it(settings: Setti
     assert (asked.model, asked.max_tokens, asked.tenant) == ("small", 9, "acme")
     assert (asked.priority, asked.store, asked.cache, asked.recall) == (Priority.BATCH, False, False, 0)
     assert len({request.conversation_id for request in worker.requests}) == 3
+
+
+async def test_turns_before_those_that_are_chosen_are_their_context(settings: Settings, terminal: Terminal) -> None:
+    await write(
+        settings,
+        turn("ann", "1", "hello there", "Hi", NOW - 60_000),
+        turn("ann", "2", "one two", "Three", NOW, model_version="old@7"),
+        turn("bob", "1", "two three", "Four", NOW - 60_000),
+    )
+    async with scripted_worker(settings) as worker:
+        for only in (("--since", "30s"), ("--answered-by", "old")):
+            done = await terminal.run("replay", "small", *only)
+            assert (done.code, done.err) == (0, "1 answered\n")
+    assert [[one.content for one in asked.messages or ()] for asked in worker.requests] == [
+        ["hello there", "Hi", "one two"]
+    ] * 2
+
+
+async def test_a_user_who_is_erased_during_a_replay_is_not_asked_again(settings: Settings, terminal: Terminal) -> None:
+    await write(settings, turn("ann", "1", "wait here", "1", NOW - 2), turn("ann", "2", "one two", "3", NOW - 1))
+    async with scripted_worker(settings) as worker, terminal.start("replay", "small", "--at-once", "1") as process:
+        await until(lambda: bool(worker.requests))
+        await write(settings, erasing=("ann",))
+        (asked,) = worker.requests
+        worker.cancelled.setdefault(asked.request_id, asyncio.Event()).set()
+        done = await ended(process)
+    assert (done.code, done.out, done.err) == (0, "", f"2 {ERASED}\n")
+    assert worker.requests == [asked]
 
 
 async def test_answers_go_to_a_topic_keyed_by_user(settings: Settings, terminal: Terminal) -> None:
