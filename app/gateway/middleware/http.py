@@ -102,6 +102,8 @@ class Counting(Middleware):
                 headers = MutableHeaders(scope=message)
                 for name, value in _SAFE.items():
                     headers.setdefault(name, value)
+                if scope["path"].startswith("/v1/"):  # what it says is for its caller, and may be erased
+                    headers.setdefault("Cache-Control", "no-store")
                 # Route templates, because raw paths would create a series each.
                 route = getattr(scope.get("route"), "path", "other")
                 self._metrics.replies.labels(scope["method"], route, str(message["status"])).inc()

@@ -1,0 +1,30 @@
+"""The headers that every reply has."""
+
+from __future__ import annotations
+
+import pytest
+from httpx import ASGITransport, AsyncClient
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from app.gateway.metrics import Metrics
+from app.gateway.middleware.http import Counting
+
+
+async def reply(scope: Scope, receive: Receive, send: Send) -> None:
+    own = {"Cache-Control": "no-cache"} if scope["path"].endswith("/own") else {}
+    await PlainTextResponse("hello", headers=own)(scope, receive, send)
+
+
+@pytest.mark.parametrize(
+    ("path", "caching"),
+    [("/v1/conversations", "no-store"), ("/v1/own", "no-cache"), ("/own", "no-cache"), ("/assets/index.js", None)],
+)
+async def test_replies_of_the_api_are_kept_by_no_cache(path: str, caching: str | None) -> None:
+    async with AsyncClient(transport=ASGITransport(Counting(reply, Metrics())), base_url="http://gateway") as client:
+        headers = (await client.get(path)).headers
+    assert headers.get("Cache-Control") == caching
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "default-src 'self'" in headers["Content-Security-Policy"]
