@@ -9,7 +9,7 @@ DEMO_EXTRAS := local,minilm
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka tests/integration/programs/npm deploy/packages/npm
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clients bench soak bench-engine engines faults analytics operations upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom clean
+.PHONY: help install demo test lint clients bench soak bench-engine engines faults analytics operations pods upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 $(foreach stamp,$(STAMP) $(DEMO),$(if $(filter-out $(CURDIR),$(shell cat $(stamp) 2>/dev/null)),$(eval .PHONY: $(stamp))))
@@ -80,6 +80,9 @@ analytics: $(STAMP)  ## kill Kafka Connect while turns flow to PostgreSQL, and c
 
 operations: $(STAMP)  ## execute the pages of docs/operations while users ask, and count what was lost; ONLY="milvus disks"
 	$(BIN)/python -m tests.operations $(ONLY)
+
+pods: $(STAMP)  ## the chart as pods on a Kubernetes node of this machine: upgraded, deleted, killed, evicted; needs root and kubelet
+	$(BIN)/python -m tests.pods
 
 upgrade: $(STAMP)  ## workers of the commit FROM and of this checkout on the same topics and data, killed in turns
 	$(BIN)/python -m tests.faults.upgrade $(FROM)

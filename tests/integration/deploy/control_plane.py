@@ -31,11 +31,12 @@ _TOKEN = "admin"
 
 
 class ControlPlane:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, controllers: str = CONTROLLERS) -> None:
         self._folder = folder
+        self._controllers = controllers
         self._port = free_port()
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._kubeconfig = folder / "kubeconfig.json"
+        self.kubeconfig = folder / "kubeconfig.json"
         self._api: httpx.Client | None = None
 
     def __enter__(self) -> Self:
@@ -61,6 +62,18 @@ class ControlPlane:
     def create(self, manifest: Mapping[str, Any], namespace: str) -> dict[str, Any]:
         """Create an object with strict validation of its fields; raises `AssertionError` with the server's words."""
         return self._call("POST", f"{self.path(manifest, namespace)}?fieldValidation=Strict", manifest)
+
+    def get(self, path: str) -> dict[str, Any]:
+        return self._call("GET", path)
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._call("PATCH", path, body)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._call("POST", path, body)
+
+    def delete(self, path: str, grace_s: int | None = None) -> None:
+        self._call("DELETE", path, None if grace_s is None else {"gracePeriodSeconds": grace_s})
 
     def pods(self, namespace: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._call("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
@@ -110,10 +123,10 @@ class ControlPlane:
         return f"{root}/namespaces/{namespace}/{kind['name']}" if kind["namespaced"] else f"{root}/{kind['name']}"
 
     @staticmethod
-    def until(holds: Callable[[], bool]) -> None:
-        give_up_at = time.monotonic() + _START_S
+    def until(holds: Callable[[], bool], timeout_s: float = _START_S) -> None:
+        give_up_at = time.monotonic() + timeout_s
         while not holds():
-            assert time.monotonic() < give_up_at, f"it does not hold after {_START_S:g} s"
+            assert time.monotonic() < give_up_at, f"it does not hold after {timeout_s:g} s"
             time.sleep(0.1)
 
     def _start(self) -> None:
@@ -154,8 +167,8 @@ class ControlPlane:
         self._write_kubeconfig()
         self._run(
             "kube-controller-manager",
-            f"--kubeconfig={self._kubeconfig}",
-            f"--controllers={CONTROLLERS}",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--controllers={self._controllers}",
             "--leader-elect=false",
             f"--bind-address={LOOPBACK}",
             f"--secure-port={free_port()}",
@@ -168,7 +181,7 @@ class ControlPlane:
         )
         self._run(
             "kube-scheduler",
-            f"--kubeconfig={self._kubeconfig}",
+            f"--kubeconfig={self.kubeconfig}",
             "--leader-elect=false",
             f"--bind-address={LOOPBACK}",
             f"--secure-port={free_port()}",
@@ -189,7 +202,7 @@ class ControlPlane:
             "contexts": [{"name": "local", "context": {"cluster": "local", "user": "admin"}}],
             "current-context": "local",
         }
-        self._kubeconfig.write_text(json.dumps(config))
+        self.kubeconfig.write_text(json.dumps(config))
 
     def _exists(self, path: str) -> bool:
         assert self._api is not None

@@ -207,6 +207,16 @@ def test_a_pod_is_killed_only_after_its_drain() -> None:
     assert VALUES["worker"]["gracePeriodSeconds"] >= 2 * float(VALUES["config"]["PARLEY_DRAIN_S"])
 
 
+@needs_helm
+def test_a_gateway_serves_until_its_service_has_forgotten_it(tmp_path: Path) -> None:
+    pod = of_kind(rendered(tmp_path, {}), "Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert program == "sleep"
+    drain_s = float(VALUES["config"]["PARLEY_DRAIN_S"])
+    assert 0 < float(seconds) < pod["terminationGracePeriodSeconds"] - drain_s
+
+
 def test_keda_never_scales_beyond_the_partitions() -> None:
     assert VALUES["keda"]["max"] == int(VALUES["config"]["PARLEY_PARTITIONS"])
 
