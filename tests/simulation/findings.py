@@ -133,23 +133,32 @@ class Findings:
         secrets = [decode_row(entry.value or b"", GuardSecret).secret for entry in self._visible(at)]
         return Mask(secrets[-1], user, values) if secrets else NO_MASK
 
-    def _wrong(self) -> list[str]:
-        wrong = wrong_outcomes(self._sim, self._events, self._read("turns"), self._letters())
-        owners = [
+    def _owners(self) -> list[tuple[Process, Partition]]:
+        return [
             (process, partition)
             for process in self._sim.alive
             for partition in process.worker.partitions.all.values()
             if partition.state is State.OWNED and not process.broken
         ]
-        if sorted(partition.number for _, partition in owners) != list(range(self._sim.partitions)):
-            wrong.append(f"owners at the end: {[(process.name, partition.number) for process, partition in owners]}")
-        for process, partition in owners:
+
+    def stores_that_differ(self) -> list[str]:
+        """From their changelogs: for good, or because a worker has not heard of a commit that the broker has."""
+        wrong = []
+        for process, partition in self._owners():
             for table in Table:
                 at = TopicPartition(changelog_topic(self._sim.settings(), table), partition.number)
                 rows: dict[bytes | None, bytes | None] = {entry.key: entry.value for entry in self._visible(at)}
                 kept = {key: value for key, value in rows.items() if value is not None}
                 if dict(partition.ownership.store.scan(table)) != kept:
                     wrong.append(f"{process.name}: {table.value} of {partition.number} differs from its changelog")
+        return wrong
+
+    def _wrong(self) -> list[str]:
+        wrong = wrong_outcomes(self._sim, self._events, self._read("turns"), self._letters())
+        owners = self._owners()
+        if sorted(partition.number for _, partition in owners) != list(range(self._sim.partitions)):
+            wrong.append(f"owners at the end: {[(process.name, partition.number) for process, partition in owners]}")
+        wrong += self.stores_that_differ()
         wrong += self._wrong_usage(owners)
         wrong += self._wrong_audit()
         wrong += [

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 SECRET = b"what an erasure has to hide"
 SESSION_S = 4.0
+_ROUNDS_OF_COMMITS = 4
 _PEACE_S = 400.0
 _LATEST_S = 5.0  # after a request comes the last of what belongs to it
 
@@ -317,6 +318,10 @@ class Simulation:
             self.world.run(until)
             settled = self._settled()
         self.world.run(until + (90.0 if self.milvus is not None else 10.0))
+        for _ in range(_ROUNDS_OF_COMMITS):  # a worker applies a commit when it hears of it
+            if not Findings(self).stores_that_differ():
+                break
+            self.world.run(self.world.now + 0.5)
         return Findings(self).outcome()
 
     def lost(self, entries: list[Entry]) -> None:
