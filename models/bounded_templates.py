@@ -87,7 +87,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        subject = getattr(obj, "__self__", None)
+        subject = getattr(getattr(obj, "__wrapped__", obj), "__self__", None)  # jinja wraps a text's `format`
         given = (subject, *args) if isinstance(subject, str) else args
         _check_arguments(getattr(obj, "__name__", ""), (*given, *kwargs.values()))
         return _checked(super().call(context, obj, *args, **kwargs))

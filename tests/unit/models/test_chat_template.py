@@ -156,6 +156,7 @@ def test_a_template_without_end_is_an_error_of_its_prompts(template: str, monkey
     assert time.thread_time() - began < 10
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
+    assert "MemoryError" not in str(caught.value)  # where Linux overcommits, as kubelets have it, there is none
 
 
 def test_an_event_loop_waits_for_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
