@@ -6,14 +6,24 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from app.kafka.clients import consumer, partitions_of, start
 from app.reader.position import Edge, seek
+from app.search.kept_rows import up_to_end
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.control import Control, Erase
 from app.wire.error import WireError
+
+
+def user_to_erase(record: ConsumerRecord) -> str | None:
+    """Whose erasure a record of `controls` asks for."""
+    try:
+        control = decode(Control, record.value, record.headers)
+    except WireError:
+        return None  # a dead letter
+    return control.user_id if isinstance(control, Erase) else None
 
 
 class Erasures:
@@ -27,16 +37,9 @@ class Erasures:
     async def include(self, user_id: str) -> bool:
         """Whether the user is to be erased by a record that is on `controls` by now. Raises `KafkaError`."""
         async with self._reading:
-            ends = await self._controls.end_offsets(self._controls.assignment())
-            while any([await self._controls.position(at) < end for at, end in ends.items()]):
-                for batch in (await self._controls.getmany(timeout_ms=200)).values():
-                    for record in batch:
-                        try:
-                            control = decode(Control, record.value, record.headers)
-                        except WireError:
-                            continue  # a dead letter
-                        if isinstance(control, Erase):
-                            self._users.add(control.user_id)
+            async for record in up_to_end(self._controls, list(self._controls.assignment())):
+                if (user := user_to_erase(record)) is not None:
+                    self._users.add(user)
         return user_id in self._users
 
 

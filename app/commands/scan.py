@@ -9,6 +9,7 @@ from aiokafka.errors import KafkaError
 
 from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
 from app.reader.position import AtTime, seek
+from app.search.kept_rows import up_to_end
 from app.settings import Settings
 
 
@@ -27,11 +28,8 @@ async def records_since(
     try:
         assigned = records.assignment()
         await seek(records, assigned, AtTime(since))
-        ends = await records.end_offsets(assigned)
-        while any([await records.position(at) < end for at, end in ends.items()]):
-            for batch in (await records.getmany(timeout_ms=200)).values():
-                for record in batch:
-                    yield record
+        async for record in up_to_end(records, list(assigned)):
+            yield record
     except KafkaError as error:
         raise KafkaUnusableError(f"the topic {topic!r} cannot be read: {error}") from None
     finally:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from aiokafka.errors import KafkaError
 
+from app.commands.erasures import user_to_erase
 from app.commands.scan import records_since
 from app.commands.terminal import note
 from app.kafka.clients import KafkaUnusableError, partitions_of
 from app.search.kept_rows import erasure_marks
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.control import Control, Erase
 from app.wire.error import WireError
 from app.wire.turn import Turn
 
@@ -78,10 +78,6 @@ async def _erased(settings: Settings) -> dict[str, int]:
     except KafkaError as error:
         raise KafkaUnusableError(f"the erasures cannot be read: {error}") from None
     async for record in records_since(settings, "controls", 0):
-        try:
-            control = decode(Control, record.value, record.headers)
-        except WireError:
-            continue  # a dead letter
-        if isinstance(control, Erase):
-            marks[control.user_id] = max(marks.get(control.user_id, 0), record.timestamp)
+        if (user := user_to_erase(record)) is not None:
+            marks[user] = max(marks.get(user, 0), record.timestamp)
     return marks

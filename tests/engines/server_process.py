@@ -7,6 +7,8 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from app.local.ports import free_port
 from tests.engines.processes import children_of
@@ -59,6 +61,18 @@ class ServerProcess(ABC):
             if process.lives:
                 process.kill()
         self._process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
 
     def stop(self) -> None:
         if self._process is not None:

@@ -42,13 +42,8 @@ LONG = OutputConstraint(ConstraintKind.JSON, json.dumps(LIST))
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaServer]:
-    made = LlamaServer(tmp_path_factory.mktemp("llama"))
-    made.start()
-    try:
-        made.wait_ready()
+    with LlamaServer(tmp_path_factory.mktemp("llama")) as made:
         yield made
-    finally:
-        made.stop()
 
 
 def options_of(server: LlamaServer, **changes: object) -> RemoteOptions:

@@ -39,13 +39,8 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    made = VllmServer(tmp_path_factory.mktemp("server"))
-    made.start()
-    try:
-        made.wait_ready()
+    with VllmServer(tmp_path_factory.mktemp("server")) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(scope="module")

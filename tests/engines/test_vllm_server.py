@@ -30,13 +30,8 @@ WILD = Sampling(temperature=2.0, seed=5)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    made = VllmServer(tmp_path_factory.mktemp("server"))
-    made.start()
-    try:
-        made.wait_ready()
+    with VllmServer(tmp_path_factory.mktemp("server")) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
