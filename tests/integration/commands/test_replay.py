@@ -21,6 +21,8 @@ from tests.integration.scripted_worker import scripted_worker
 from tests.integration.waiting import until
 
 NOW = time.time_ns() // 1_000_000
+"""When the tests are collected, which may be half an hour before they run."""
+HOUR_MS = 3_600_000
 
 
 async def test_each_turn_is_asked_again_with_the_turns_before_it(settings: Settings, terminal: Terminal) -> None:
@@ -68,12 +70,12 @@ async def test_each_turn_is_asked_again_with_the_turns_before_it(settings: Setti
 async def test_turns_before_those_that_are_chosen_are_their_context(settings: Settings, terminal: Terminal) -> None:
     await write(
         settings,
-        turn("ann", "1", "hello there", "Hi", NOW - 60_000),
+        turn("ann", "1", "hello there", "Hi", NOW - 4 * HOUR_MS),
         turn("ann", "2", "one two", "Three", NOW, model_version="old@7"),
-        turn("bob", "1", "two three", "Four", NOW - 60_000),
+        turn("bob", "1", "two three", "Four", NOW - 4 * HOUR_MS),
     )
     async with scripted_worker(settings) as worker:
-        for only in (("--since", "30s"), ("--answered-by", "old")):
+        for only in (("--since", "2h"), ("--answered-by", "old")):
             done = await terminal.run("replay", "small", *only)
             assert (done.code, done.err) == (0, "1 answered\n")
     assert [[one.content for one in asked.messages or ()] for asked in worker.requests] == [
