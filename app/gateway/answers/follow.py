@@ -22,7 +22,8 @@ from app.wire.error import ErrorCode
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.ids import partition_for
 
-KEEP_ALIVE_S = 15.0
+KEEP_ALIVE_S = 5.0
+"""Clients reconnect after three times this without a byte, so a gateway that hangs holds nobody longer."""
 _AGAIN_S = 0.2
 _OWNER_WAIT_S = 30.0
 """How long a read of an answer waits for an owner of its partition."""

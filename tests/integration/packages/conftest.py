@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
+from tests.faults.proxy import Proxy
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.worker.conftest import module_settings
@@ -52,3 +54,11 @@ def workers(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Ite
     workers = Workers(settings, tmp_path_factory)
     yield workers
     workers.stop()
+
+
+async def hang_until_reconnected(proxy: Proxy) -> None:
+    """As a gateway that is suspended: the connections stay, and nothing comes."""
+    proxy.silent, before = True, proxy.connections
+    while proxy.connections == before:
+        await asyncio.sleep(0.05)
+    proxy.silent = False

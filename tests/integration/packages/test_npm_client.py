@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.faults.proxy import Proxy
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.npm import NODE, NPM
 from tests.integration.npm_package import FOLDER, built
-from tests.integration.packages.conftest import Workers
+from tests.integration.packages.conftest import Workers, hang_until_reconnected
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(
@@ -39,7 +42,7 @@ def consumer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "package.json").write_text('{"private": true, "type": "module"}')
     offline = ("--offline", "--no-audit", "--no-fund", "--ignore-scripts")
     run(NPM or "npm", "install", *offline, packed, cwd=folder)
-    for name in ("consumer.mjs", "consumer.ts"):
+    for name in ("consumer.mjs", "consumer.ts", "hung.mjs"):
         shutil.copy(HERE / name, folder)
     return folder
 
@@ -81,6 +84,25 @@ def test_a_program_in_node_asks_follows_cancels_and_resumes(
         "afterResult": True,
     }
     assert {name: seen[name] for name in expected} == expected
+
+
+async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
+    consumer: Path, gateway: GatewayProcess, workers: Workers
+) -> None:
+    async with asyncio.timeout(45), Proxy(gateway.settings.gateway_port) as proxy:
+        command = (NODE or "node", "hung.mjs", f"http://127.0.0.1:{proxy.port}")
+        program = await asyncio.create_subprocess_exec(*command, cwd=consumer, stdout=PIPE)
+        try:
+            assert program.stdout is not None
+            assert await program.stdout.readline() == b"five\n"
+            await hang_until_reconnected(proxy)
+            request_id, text = json.loads(await program.stdout.read())
+        finally:
+            if program.returncode is None:
+                program.kill()
+            await program.wait()
+    kept = httpx.get(f"{gateway.url}/v1/requests/{request_id}", params={"user_id": "nina"}).json()
+    assert (kept["status"], kept["text"]) == ("done", text)
 
 
 def test_a_program_in_typescript_has_the_types(consumer: Path) -> None:

@@ -19,8 +19,9 @@ from parley_client import (
 )
 
 from app.settings import Settings
+from tests.faults.proxy import Proxy
 from tests.integration.gateway.gateway_process import GatewayProcess
-from tests.integration.packages.conftest import Workers
+from tests.integration.packages.conftest import Workers, hang_until_reconnected
 
 WAYS = ["http", "kafka"]
 
@@ -140,6 +141,23 @@ async def test_nobody_there_is_told_after_the_clients_patience() -> None:
     with pytest.raises(UnreachableError):
         async with AsyncParley.kafka(f"127.0.0.1:{port}", user="nina"):
             pass
+
+
+async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
+    gateway: GatewayProcess, workers: Workers
+) -> None:
+    async with (
+        asyncio.timeout(45),
+        Proxy(gateway.settings.gateway_port) as proxy,
+        AsyncParley(f"http://127.0.0.1:{proxy.port}", user="nina", silent_s=0.5) as parley,
+    ):
+        following = await parley.ask("hello", max_tokens=60)
+        async for update in following:
+            if update.answer.position == 5:
+                hanging = asyncio.create_task(hang_until_reconnected(proxy))
+        await hanging
+    assert following.answer.text == await kept(gateway, following.request_id)
+    assert len(following.answer.tokens) == 60
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -79,7 +79,7 @@ export class Parley {
   async ask(ask: string | Ask, { signal }: { signal?: AbortSignal } = {}): Promise<Following> {
     const given = typeof ask === 'string' ? { prompt: ask } : ask
     const requestId = given.request_id ?? newRequestId()
-    await this.#http.json('POST', '/v1/requests', { ...given, request_id: requestId }, signal)
+    await this.#http.ask({ ...given, request_id: requestId }, signal)
     return this.follow(requestId, { signal })
   }
 

@@ -10,32 +10,52 @@ export interface Options {
   user?: string
   /** How long to try again while nothing is heard of the gateway. */
   patienceMs?: number
+  /** After so long without a byte a stream is given up, and goes on over a new connection. */
+  silentMs?: number
   fetch?: typeof fetch
 }
 
 const PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 2000
+/** A gateway sends a comment every 5 seconds while an answer waits; one that misses three hangs. */
+const SILENT_MS = 15_000
+/** Longer than a gateway waits for anything before it replies. */
+const CALL_MS = 60_000
 const AGAIN = new Set([429, 500, 502, 503, 504])
 
 /** Calls of a gateway, tried again while it cannot be reached. */
 export class Http {
   readonly #options: Options
   readonly #patienceMs: number
+  readonly #silentMs: number
 
   constructor(options: Options) {
     this.#options = options
     this.#patienceMs = options.patienceMs ?? 60_000
+    this.#silentMs = options.silentMs ?? SILENT_MS
   }
 
-  async json<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  /** Send a request, which has its id: under that it can be sent again. */
+  async ask(request: Record<string, unknown>, signal?: AbortSignal): Promise<void> {
+    await this.#json('POST', '/v1/requests', this.#silentMs, request, signal)
+  }
+
+  async json<T>(method: string, path: string, signal?: AbortSignal): Promise<T> {
+    return this.#json(method, path, CALL_MS, undefined, signal)
+  }
+
+  async #json<T>(method: string, path: string, ms: number, body?: unknown, signal?: AbortSignal): Promise<T> {
     const patience = new Patience(this.#patienceMs)
     for (;;) {
+      const silence = new Silence(ms, signal)
       try {
-        const reply = await this.#fetch(method, path, signal, body)
-        if (!reply.ok) throw await refusal(reply)
-        return (await reply.json()) as T
+        const reply = await silence.broken(this.#fetch(method, path, silence.signal, body))
+        if (!reply.ok) throw await silence.broken(refusal(reply))
+        return (await silence.broken(reply.json())) as T
       } catch (error) {
         await patience.wait(error, signal)
+      } finally {
+        silence.end()
       }
     }
   }
@@ -46,19 +66,22 @@ export class Http {
     const patience = new Patience(this.#patienceMs)
     let place = after
     for (;;) {
+      const silence = new Silence(this.#silentMs, signal)
       try {
-        const reply = await this.#fetch('GET', `${path}/events`, signal, undefined, place)
-        if (!reply.ok) throw await refusal(reply)
-        for await (const block of blocks(reply)) {
+        const reply = await silence.broken(this.#fetch('GET', `${path}/events`, silence.signal, undefined, place))
+        if (!reply.ok) throw await silence.broken(refusal(reply))
+        for await (const block of blocks(reply, silence)) {
           patience.heard()
           place = block.id ?? place
           if (block.event) yield block.event
         }
         // A stream without an end: its gateway has stopped, or knows no such request.
-        await this.json('GET', path, undefined, signal)
+        await this.json('GET', path, signal)
         throw new TypeError('the streams end without the end of the answer')
       } catch (error) {
         await patience.wait(error, signal)
+      } finally {
+        silence.end()
       }
     }
   }
@@ -72,6 +95,42 @@ export class Http {
     const query = user === undefined ? '' : `${path.includes('?') ? '&' : '?'}user_id=${encodeURIComponent(user)}`
     const text = body === undefined ? undefined : JSON.stringify(body)
     return call(url.replace(/\/$/, '') + path + query, { method, headers, body: text, signal })
+  }
+}
+
+/** Aborts a call whose next bytes do not come within so many milliseconds; a caller that is slow itself has time. */
+class Silence {
+  readonly #abort = new AbortController()
+  readonly #ms: number
+  readonly #caller?: AbortSignal
+  readonly #leave = (): void => this.#abort.abort(this.#caller?.reason)
+
+  constructor(ms: number, caller?: AbortSignal) {
+    this.#ms = ms
+    this.#caller = caller
+    if (caller?.aborted) this.#leave()
+    caller?.addEventListener('abort', this.#leave)
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal
+  }
+
+  /** What comes next. */
+  async broken<T>(next: Promise<T>): Promise<T> {
+    const hangs = new TypeError(`nothing was heard for ${this.#ms} ms`)
+    const timer = setTimeout(() => this.#abort.abort(hangs), this.#ms)
+    try {
+      return await next
+    } catch (error) {
+      throw this.signal.reason === hangs ? hangs : error
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  end(): void {
+    this.#caller?.removeEventListener('abort', this.#leave)
   }
 }
 
@@ -108,14 +167,14 @@ async function refusal(reply: Response): Promise<RefusedError> {
   }
 }
 
-async function* blocks(reply: Response): AsyncGenerator<{ id?: number; event?: TokenEvent }> {
+async function* blocks(reply: Response, silence: Silence): AsyncGenerator<{ id?: number; event?: TokenEvent }> {
   if (reply.body === null) return
   const reader = reply.body.getReader()
   const decoder = new TextDecoder()
   let rest = ''
   try {
     for (;;) {
-      const { value, done } = await reader.read()
+      const { value, done } = await silence.broken(reader.read())
       if (done) return
       const parts = (rest + decoder.decode(value, { stream: true })).split('\n\n')
       rest = parts.pop() ?? ''

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from parley_client.answer import Answer, Update
 from parley_client.client import AsyncParley, Following
+from parley_client.http import SILENT_S
 
 T = TypeVar("T")
 
@@ -77,9 +78,12 @@ class Parley:
         key: str | None = None,
         user: str | None = None,
         patience_s: float = 60.0,
+        silent_s: float = SILENT_S,
     ) -> None:
         self._loop = _Loop()
-        self._parley = self._made(lambda: AsyncParley(url, key=key, user=user, patience_s=patience_s))
+        self._parley = self._made(
+            lambda: AsyncParley(url, key=key, user=user, patience_s=patience_s, silent_s=silent_s)
+        )
 
     @classmethod
     def kafka(cls, brokers: str, *, user: str, prefix: str = "", **options: Any) -> Self:

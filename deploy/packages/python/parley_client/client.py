@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from parley_client.answer import Answer, Event, Update, next_index
 from parley_client.errors import AnswerFailedError
-from parley_client.http import HttpTransport
+from parley_client.http import SILENT_S, HttpTransport
 from parley_client.rule import ReaderRule
 from parley_client.transport import Records, Transport, new_request_id
 
@@ -59,7 +59,9 @@ class Following:
 
 
 class AsyncParley:
-    """Asks for one user. `patience_s`: how long to try again while nothing is heard of the gateway."""
+    """Asks for one user. `patience_s`: how long to try again while nothing is heard of the gateway. `silent_s`: a stream
+    without a byte for so long is given up, and goes on over a new connection.
+    """
 
     def __init__(
         self,
@@ -68,9 +70,10 @@ class AsyncParley:
         key: str | None = None,
         user: str | None = None,
         patience_s: float = 60.0,
+        silent_s: float = SILENT_S,
         transport: Transport | None = None,
     ) -> None:
-        self._transport = transport or HttpTransport(url, key, user, patience_s)
+        self._transport = transport or HttpTransport(url, key, user, patience_s, silent_s)
 
     @classmethod
     def kafka(cls, brokers: str, *, user: str, prefix: str = "", **options: Any) -> Self:

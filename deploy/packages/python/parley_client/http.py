@@ -14,8 +14,10 @@ from parley_client.answer import Event
 from parley_client.errors import RefusedError, UnreachableError
 from parley_client.transport import Records
 
-_SILENT_S = 60.0
-"""A gateway sends a comment every 15 seconds while an answer waits."""
+SILENT_S = 15.0
+"""A gateway sends a comment every 5 seconds while an answer waits; one that misses three hangs."""
+_CALL_S = 60.0
+"""Longer than a gateway waits for anything before it replies."""
 _LONGEST_PAUSE_S = 2.0
 _AGAIN = frozenset({429, 500, 502, 503, 504})
 
@@ -31,12 +33,15 @@ class _AgainError(Exception):
 class HttpTransport:
     """`user` is named in each call, as without keys or with a tenant's key; with a user's own key it is not needed."""
 
-    def __init__(self, url: str, key: str | None, user: str | None, patience_s: float) -> None:
+    def __init__(
+        self, url: str, key: str | None, user: str | None, patience_s: float, silent_s: float = SILENT_S
+    ) -> None:
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
         params = {} if user is None else {"user_id": user}
-        timeout = httpx.Timeout(10.0, read=_SILENT_S)
+        timeout = httpx.Timeout(10.0, read=_CALL_S)
         self._http = httpx.AsyncClient(base_url=url.rstrip("/"), headers=headers, params=params, timeout=timeout)
         self._patience_s = patience_s
+        self._silent = httpx.Timeout(10.0, read=silent_s)
 
     async def start(self) -> None:
         """A connection is made by the first call."""
@@ -46,7 +51,7 @@ class HttpTransport:
 
     async def ask(self, request: dict[str, Any]) -> Records:
         # A request that was sent twice under one id is one request, so it is sent again until a gateway has it.
-        await self._call("POST", "/v1/requests", json=request)
+        await self._call("POST", "/v1/requests", json=request, timeout=self._silent)
         return self.follow(request["request_id"], 0)
 
     async def follow(self, request_id: str, after: int) -> Records:
@@ -78,7 +83,8 @@ class HttpTransport:
 
     async def _stream(self, request_id: str, after: int) -> AsyncGenerator[tuple[int | None, Event | None], None]:
         headers = {"accept": "text/event-stream", **({"last-event-id": str(after)} if after else {})}
-        async with self._http.stream("GET", f"/v1/requests/{request_id}/events", headers=headers) as reply:
+        path = f"/v1/requests/{request_id}/events"
+        async with self._http.stream("GET", path, headers=headers, timeout=self._silent) as reply:
             if reply.status_code == 204:
                 return
             if reply.status_code != 200:
