@@ -59,8 +59,10 @@ class Following:
 
 
 class AsyncParley:
-    """Asks for one user. `patience_s`: how long to try again while nothing is heard of the gateway. `silent_s`: a stream
-    without a byte for so long is given up, and goes on over a new connection.
+    """Asks for one user.
+
+    `patience_s`: how long to try again while nothing is heard of the gateway. `silent_s`: a stream without a byte
+    for so long goes on over a new connection.
     """
 
     def __init__(
