@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from parley_client import AnswerFailedError, AsyncParley, RefusedError
+from parley_client import AnswerFailedError, AsyncParley, RefusedError, UnreachableError
 
 from tests.faults.load import paced_question
 
@@ -27,16 +26,18 @@ class Callers:
     urls: list[str]
     key_file: Path
     users: int = 6
+    first: int = 0
+    """The number of the first user: two sets of callers have different users."""
     answered: int = 0
     failed: list[str] = field(default_factory=list)
-    """Answers that ended with an error, and calls that were refused."""
+    """Answers that ended with an error, calls that were refused, gateways that were not heard for `PATIENCE_S`."""
     asked_again: int = 0
     pauses: list[float] = field(default_factory=list)
     """Seconds without a sign of an answer that was asked for, at least one for each answer."""
     _stopping: bool = False
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(self._user(number)) for number in range(self.users)]
+        self._tasks = [asyncio.create_task(self._user(self.first + one)) for one in range(self.users)]
         return self
 
     async def __aexit__(
@@ -44,9 +45,7 @@ class Callers:
     ) -> None:
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def answers(self, more: int, timeout_s: float = 240.0) -> None:
         """Wait until so many more are answered."""
@@ -82,7 +81,7 @@ class Callers:
                     async for _ in await parley.ask(request_id=request_id, **fields):
                         longest, heard_at = max(longest, time.monotonic() - heard_at), time.monotonic()
                 break
-            except AnswerFailedError as error:
+            except (AnswerFailedError, UnreachableError) as error:
                 self.failed.append(f"{user}/{request_id}: {error}")
                 break
             except RefusedError as error:

@@ -145,7 +145,7 @@ PROCEDURES = {
         Procedure("brokers", three_brokers),
         Procedure("topics", plain, may=("lost", "torn_off", "gaps"), may_fail=True),
         Procedure("milvus", with_milvus),
-        Procedure("erasure", plain, may=(), may_fail=True),
+        Procedure("erasure", plain),
         Procedure("backups", with_backup),
     )
 }

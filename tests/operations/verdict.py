@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.settings import Settings
+from app.wire.codec import decode
+from app.wire.erasure import Erasure
 from app.wire.ids import partition_for
+from app.wire.turn import Turn
 from tests.faults.verdict import Fetched, Verdict, judge_records, read_topic
 
 _APART = 1000
@@ -31,7 +34,24 @@ async def verdict_of(settings: Settings, former: Settings | None = None, erased:
     if former is not None:
         requests = [*_spread(await read_topic(former, "requests"), settings), *requests]
         tokens = [*await read_topic(former, "tokens"), *(_Moved(one, one.partition + _APART) for one in tokens)]
-    return judge_records(requests, tokens, turns, settings, paced=True, erased=erased)
+    verdict = judge_records(requests, tokens, turns, settings, paced=True, erased=erased)
+    if erased:
+        pardon_cut(verdict, turns, await read_topic(settings, "erasures"))
+    return verdict
+
+
+def pardon_cut(verdict: Verdict, turns: list[Fetched], erasures: list[Fetched]) -> None:
+    """An answer that its user's erasure has met leaves an empty turn, whatever its readers have: that is right. Right
+    for no other answer: not for one that was asked later, nor for one of a user who was not erased.
+    """
+    done_at = {
+        one.user_id: one.created_at for record in erasures for one in [decode(Erasure, record.value, record.headers)]
+    }
+    kept = (decode(Turn, record.value, record.headers) for record in turns)
+    empty = {(one.user_id, one.request_id) for one in kept if not (one.prompt or one.answer)}
+    verdict.turn_differs[:] = [
+        key for key in verdict.turn_differs if key not in empty or verdict.asked_at[key] > done_at.get(key[0], -1)
+    ]
 
 
 def _spread(records: list[Fetched], settings: Settings) -> list[Fetched]:

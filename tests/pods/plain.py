@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -35,9 +34,7 @@ class PlainCallers:
     ) -> None:
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _list(self) -> None:
         while True:
@@ -60,6 +57,13 @@ class PlainCallers:
             async with httpx.AsyncClient(base_url=self.url, timeout=_PATIENCE_S, trust_env=False, verify=False) as http:
                 answer = await http.request(method, path, json=body, headers=headers)
             if not answer.is_success:
-                self.failed[f"{name}: {answer.status_code} {answer.json()['error']['code']}"] += 1
+                self.failed[f"{name}: {answer.status_code} {_code_of(answer)}"] += 1
         except httpx.TransportError as error:
             self.failed[f"{name}: {type(error).__name__}"] += 1
+
+
+def _code_of(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["error"]["code"])
+    except (ValueError, KeyError, TypeError):
+        return "without a code of Parley's"
