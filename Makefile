@@ -22,33 +22,11 @@ install: $(STAMP)  ## .venv with everything the demo and the tests need
 demo: $(DEMO)  ## two users chat through a real Kafka; ONCE=1 ends after the script
 	@$(BIN)/parley demo $(if $(ONCE),--once)
 
-# Unit tests and the simulation are computation, the others mostly wait for real servers. So three parts run at once, the
-# first with a lower priority, so that it does not slow down what depends on time. Faults follow the workers' tests, and
-# clients the computed ones: each would disturb others of its kind, and so the three parts end close together.
 PYTEST := $(BIN)/python -m pytest
-COMPUTED := tests/unit tests/simulation
-WORKERS := tests/integration/worker
-CLIENTS := tests/hostile tests/integration/clients
-FAULTS := tests/faults
 ENGINES := .venv/engines
 
-test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite
-	@mkdir -p build
-	@{ nice -n 15 $(PYTEST) -p no:cacheprovider $(COMPUTED); first=$$?; \
-	$(PYTEST) -p no:cacheprovider $(CLIENTS) && exit $$first; } >build/unit.log 2>&1 & \
-	unit=$$!; \
-	{ $(PYTEST) -p no:cacheprovider $(WORKERS); first=$$?; \
-	$(PYTEST) -p no:cacheprovider $(FAULTS) && exit $$first; } >build/worker.log 2>&1 & \
-	worker=$$!; \
-	$(PYTEST) tests $(addprefix --ignore=,$(COMPUTED) $(WORKERS) $(CLIENTS) $(FAULTS)); failed=$$?; \
-	echo "waiting for the other parts, see build/worker.log and build/unit.log"; \
-	wait $$worker || failed=1; \
-	wait $$unit || failed=1; \
-	cat build/worker.log build/unit.log; \
-	if [ -e $(ENGINES)/.installed ]; then \
-	$(ENGINES)/bin/python -m pytest -p no:cacheprovider tests/engines || failed=1; \
-	else echo "tests/engines is skipped: \`make engines\` has not made its environment"; fi; \
-	exit $$failed
+test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite; logs are in build
+	@$(BIN)/python -m tests
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .
