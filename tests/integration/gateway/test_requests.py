@@ -240,7 +240,7 @@ async def test_an_erase_that_came_another_way_is_heard_here_too(http: httpx.Asyn
     async with AIOKafkaProducer(**worker.settings.cluster.options()) as producer:
         value, headers = encode(Erase(user_id="flora"))
         await producer.send_and_wait(worker.settings.topic("controls"), value, key=b"flora", headers=headers)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await http.get(place, params=user)).status_code != 404:
             await asyncio.sleep(0.05)
 

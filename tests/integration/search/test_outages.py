@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterator
+from statistics import median
 
 import pytest
 
@@ -67,13 +68,14 @@ async def test_server_that_comes_late_is_waited_for(
 
 async def test_hung_server_stops_neither_the_intake_nor_the_loop_nor_the_end(hung: str, collection: str) -> None:
     loop = asyncio.get_running_loop()
-    async with Bench(Milvus(hung, timeout_s=0.3), collection) as bench:
-        worst = 0.0
+    hung_s = 0.3
+    async with Bench(Milvus(hung, timeout_s=hung_s), collection) as bench:
+        waits = []
         for number in range(200):
             began = loop.time()
             bench.submit(turn("ann", f"r{number}"))
             await asyncio.sleep(0.005)
-            worst = max(worst, loop.time() - began)
+            waits.append(loop.time() - began)
         async with asyncio.timeout(60):
             while bench.writer.stats().retries < 2:
                 await asyncio.sleep(0.05)
@@ -82,7 +84,7 @@ async def test_hung_server_stops_neither_the_intake_nor_the_loop_nor_the_end(hun
         async with asyncio.timeout(30):
             await bench.writer.stop(0.2)
     assert bench.done == []
-    assert worst < 2
+    assert median(waits) < hung_s, "they do not wait for the server"
 
 
 async def test_server_that_stops_answering_for_a_while_gets_every_row(

@@ -126,10 +126,8 @@ async def test_a_reply_that_is_no_set_of_keys_is_given_up(
         server.body, server.pause_s = key_set(*(f"key {n}" for n in range(20))), 0.2
     elif trouble == "rubbish":
         server.body = b"[]"
-    began = time.monotonic()
     with pytest.raises(JwksUnavailableError):
         await Jwks(url).key("one")
-    assert time.monotonic() - began < 5
 
 
 async def test_old_keys_are_used_for_a_day_and_no_longer(server: Server) -> None:

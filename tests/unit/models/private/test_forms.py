@@ -101,9 +101,9 @@ def test_texts_and_names_of_a_schema_are_hidden_and_its_words_are_not() -> None:
 def test_a_pattern_that_never_ends_is_given_up_once() -> None:
     mask = Mask(b"s", "u", [PrivateValue("PERSON", "a" * 60 + str(number)) for number in range(64)])
     schema = {"type": "array", "prefixItems": [{"type": "string", "pattern": rf"^(a+)+{one}$"} for one in range(100)]}
-    began = time.monotonic()
+    began = time.process_time()
     Form(mask).schema(schema)
     many = {"type": "object", "properties": {str(one): {"type": "string", "maxLength": 70} for one in range(20_000)}}
     assert len(json.dumps(Form(mask).schema(many))) < 3_000_000
     assert Form(mask).regex(r"(a+)+b") == r"(a+)+b"
-    assert time.monotonic() - began < 5  # each alone would take longer than the test
+    assert time.process_time() - began < 5  # each alone would take longer than the test
