@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 import json
 import logging
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from models import chat_template
+from models import bounded_templates, chat_template
 from models.chat import ChatMessage, ToolCall
 from models.chat_template import ChatTemplate, PromptTooSlow
 from models.prompts import PromptBuilder, PromptError, PromptTooLong
@@ -157,6 +159,20 @@ def test_a_template_without_end_is_an_error_of_its_prompts(template: str, monkey
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
     assert "MemoryError" not in str(caught.value)  # where Linux overcommits, as kubelets have it, there is none
+
+
+def test_a_template_that_the_machine_delays_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread's processor time counts, and asking for that may cost the thread its core: no short template asks."""
+    asked: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: 5.0, thread_time=lambda: asked.append(7.0) or asked[-1])
+    builder = builder_with("{% for i in range(999) %}{% endfor %}fine")
+    monkeypatch.setattr(bounded_templates, "time", clock)
+    assert builder.build("", [], "hello").ids
+    assert not asked
+    hours = itertools.count(step=3600.0)
+    clock.monotonic = lambda: next(hours)
+    assert builder.build("", [], "hello").ids
+    assert asked
 
 
 def test_an_event_loop_waits_for_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
