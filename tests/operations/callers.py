@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +33,8 @@ class Callers:
     failed: list[str] = field(default_factory=list)
     """Answers that ended with an error, calls that were refused, gateways that were not heard for `PATIENCE_S`."""
     asked_again: int = 0
+    token: Callable[[str, str], str] = lambda _user, key: key
+    """What a user shows, made of what is in the key file."""
     pauses: list[float] = field(default_factory=list)
     """Seconds without a sign of an answer that was asked for, at least one for each answer."""
     _stopping: bool = False
@@ -77,7 +80,8 @@ class Callers:
         while True:
             key = self.key_file.read_text().strip()
             try:
-                async with AsyncParley(self._url(number), key=key, user=user, patience_s=PATIENCE_S) as parley:
+                token = self.token(user, key)
+                async with AsyncParley(self._url(number), key=token, user=user, patience_s=PATIENCE_S) as parley:
                     async for _ in await parley.ask(request_id=request_id, **fields):
                         longest, heard_at = max(longest, time.monotonic() - heard_at), time.monotonic()
                 break

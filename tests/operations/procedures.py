@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import shutil
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
+
+import jwt
+import trustme
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
 
 from app.local.kafka import KafkaNode
 from app.local.milvus import MilvusNode
@@ -86,11 +94,52 @@ def guarded(folder: Path) -> Stage:
     return stage
 
 
-def small_disk(folder: Path) -> Stage:
-    stage = plain(folder)
-    place = stage.work / "data" / "worker-2"
-    mount(place, megabytes=64)
-    stage.at_end.append(lambda: subprocess.run(["umount", "--lazy", str(place)], check=True))
+def logins(folder: Path) -> Stage:
+    """Brokers know clients by certificates, gateways know users by JWTs."""
+    broker = GuardedKafka(folder / "kafka")
+    broker.node.start()
+    stage = Stage(folder, [broker.node], new_settings(folder, [broker.node]), token=token_of)
+    certificate, keys = stage.work / "client.pem", stage.work / "jwks.json"
+    write_certificate(broker.authority.issue_cert("parley@example.com"), certificate)
+    shutil.copy(broker.ca_file, stage.work / "clients.pem")
+    next_clients = trustme.CA()
+    next_clients.cert_pem.write_to_path(stage.work / "next-clients.pem")
+    write_certificate(next_clients.issue_cert("parley@example.com"), stage.work / "next-client.pem")
+    stage.key_file.write_text(write_issuer("before", keys))
+    (stage.work / "token").write_text(token_of("probe", stage.key_file.read_text()))
+    (stage.work / "next-issuer.json").write_text(issuer := write_issuer("next", stage.work / "next-jwks.json"))
+    (stage.work / "next-token").write_text(token_of("probe", issuer))
+    stage.settings = stage.settings.model_copy(update={
+        "broker": broker.by_certificate, "kafka_tls": True, "kafka_ca_file": broker.ca_file,
+        "kafka_cert_file": certificate, "gateway_api_keys": "", "jwt_jwks": str(keys), "jwt_algorithm": "ES256",
+    })  # fmt: skip
+    return stage
+
+
+def write_issuer(name: str, public: Path) -> str:
+    """A new key of an identity provider, as JSON; its public part is written as a key set."""
+    private = {"kid": name, **ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()), as_dict=True)}
+    shown = {field: value for field, value in private.items() if field != "d"}
+    public.write_text(json.dumps({"keys": [shown]}))
+    return json.dumps(private)
+
+
+def token_of(user: str, issuer: str) -> str:
+    """What the identity provider with this key gives the user."""
+    key = jwt.PyJWK.from_json(issuer)
+    claims = {"sub": user, "exp": int(time.time()) + 3600}
+    return jwt.encode(claims, key.key, algorithm="ES256", headers={"kid": key.key_id})
+
+
+def small_disks(folder: Path) -> Stage:
+    """Those of the third broker and of the second worker."""
+    disks = [folder / "kafka" / "broker-3", folder / "work" / "data" / "worker-2"]
+    mount(disks[0], megabytes=400)
+    stage = three_brokers(folder)
+    mount(disks[1], megabytes=64)
+    stage.variables["BROKER_DISK"] = str(disks[0])
+    for disk in disks:
+        stage.at_end.append(functools.partial(subprocess.run, ["umount", "--lazy", str(disk)], check=True))
     return stage
 
 
@@ -141,7 +190,8 @@ PROCEDURES = {
         Procedure("partitions", plain),
         Procedure("upgrades", versions, needs=no_old_version),
         Procedure("secrets", guarded),
-        Procedure("disks", small_disk, needs=lambda: "" if can_mount() else "only root may mount a small disk"),
+        Procedure("logins", logins),
+        Procedure("disks", small_disks, needs=lambda: "" if can_mount() else "only root may mount a small disk"),
         Procedure("brokers", three_brokers),
         Procedure("topics", plain, may=("lost", "torn_off", "gaps"), may_fail=True),
         Procedure("milvus", with_milvus),
@@ -162,6 +212,7 @@ async def verdict_after(procedure: Procedure, stage: Stage) -> Verdict:
 _NO_LOGIN = {
     "kafka_tls": False,
     "kafka_ca_file": None,
+    "kafka_cert_file": None,
     "kafka_sasl_mechanism": "",
     "kafka_username": "",
     "kafka_password": "",

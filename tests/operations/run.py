@@ -68,7 +68,7 @@ async def execute(procedure: Procedure, folder: Path, report: Callable[[str], No
     performing = asyncio.create_task(stage.perform())
     try:
         with _trusting(stage):
-            async with Callers(stage.urls, stage.key_file) as callers:
+            async with Callers(stage.urls, stage.key_file, token=stage.token) as callers:
                 seconds = await _page(procedure.page, stage, callers, report, warm)
                 await callers.finish()
         verdict = await verdict_after(procedure, stage)

@@ -53,6 +53,8 @@ class Stage:
     acts: dict[str, Callable[[str], object]] = field(default_factory=dict)
     """What stands for a loss or for a new machine in a page, by the name that the page calls."""
     at_end: list[Callable[[], object]] = field(default_factory=list)
+    token: Callable[[str, str], str] = lambda _user, key: key
+    """As of `Callers`."""
     scheme: str = "http"
     ca_file: Path | None = None
     """The authority of the gateways' certificates."""
