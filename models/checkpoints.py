@@ -23,6 +23,7 @@ from models.checkpoint_files import CheckpointError, CheckpointFiles, first_line
 from models.generation import GenerationDefaults
 from models.linear import PLAIN, Products, place
 from models.linear.choice import Choice
+from models.linear.file_rows import leave_embedding_in_file
 from models.llama import load_llama, read_config
 from models.tokenizer_files import load_tokenizer
 
@@ -155,6 +156,7 @@ def _own_decoder(name: str, files: CheckpointFiles, target: torch.device, wanted
         model = load_llama(files.folder, config, stored_dtype(choice, config), target)
         if model is not None:
             place(model, choice.products, choice.dtype)
+            leave_embedding_in_file(model, files.folder)
     except Exception as error:  # of libraries, which have many for a broken file
         raise CheckpointError(f"model {name}: cannot be loaded: {first_line(error)}") from error
     return None if model is None else _Loaded(config, model, choice)
@@ -171,6 +173,7 @@ def _by_transformers(
     try:
         model, choice, quantization = load_model(files, config, target, wanted, remote_code=remote_code)
         place(model, choice.products, choice.dtype)
+        leave_embedding_in_file(model, files.folder)
     except CheckpointError as error:
         raise CheckpointError(f"model {name}: {error}") from None
     except Exception as error:  # of libraries, which have many for a broken file

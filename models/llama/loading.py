@@ -32,6 +32,8 @@ def load_llama(folder: Path, config: LlamaConfig, dtype: torch.dtype, device: to
             return None
         weights[_HEAD] = weights[_EMBEDDING]
     model.load_state_dict(weights, assign=True)
+    if config.tie_word_embeddings:
+        model.lm_head.weight = model.model.embed_tokens.weight  # one parameter, as in transformers
     return model
 
 
@@ -47,7 +49,7 @@ def _is_tied(folder: Path, embedding: Tensor) -> bool:
 def _weights(
     folder: Path, expected: dict[str, torch.Size], dtype: torch.dtype, device: torch.device
 ) -> dict[str, Tensor] | None:
-    """Copies, so that they do not change with the file."""
+    """Copies, so that they do not change with the file; of an embedding see models/linear/file_rows.py."""
     weights: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt", device=str(device)) as file:
