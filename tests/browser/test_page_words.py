@@ -12,6 +12,7 @@ from playwright.async_api import Browser, BrowserContext, Route, expect
 
 from app.settings import Settings
 from tests.browser.test_page import LONG_MS, enter, over, past, say, stored, words
+from tests.faults.proxy import Proxy
 from tests.integration.gateway.gateway_process import GatewayProcess
 
 pytestmark = pytest.mark.usefixtures("worker")
@@ -146,6 +147,28 @@ async def test_that_the_gateway_is_away_is_told_until_it_is_back(
         await expect(page.get_by_label("Message")).to_have_value("into the void")
         await page.get_by_label("Message").press("Enter")
         await words(page, 2)
+        await page.close()
+
+
+async def test_a_gateway_that_hangs_is_left_and_the_answer_goes_on(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    async with Proxy(gateway.settings.gateway_port) as proxy:
+        page = await context.new_page()
+        await page.clock.install()
+        await page.goto(f"http://127.0.0.1:{proxy.port}")
+        await say(page, "tell me a long story")
+        await words(page, 5)
+        proxy.silent, connections = True, proxy.connections
+        while proxy.connections == connections:
+            await page.clock.fast_forward(20_000)
+            await asyncio.sleep(0.1)
+        proxy.silent = False
+        answer = page.locator(".answer")
+        read = len((await answer.inner_text()).split())
+        while len((await answer.inner_text()).split()) < read + 5:
+            await page.clock.fast_forward(20_000)
+            await asyncio.sleep(0.5)
         await page.close()
 
 

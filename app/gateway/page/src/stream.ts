@@ -4,6 +4,8 @@ import type { TokenEvent } from '../../../reader/reader.mjs'
 import { Refusal, refusal, request } from './api'
 
 const RETRY_MS = 1000
+/** The gateway sends a comment every 5 seconds while an answer waits; one that misses three hangs. */
+const SILENT_MS = 15_000
 
 export async function follow(
   requestId: string,
@@ -13,12 +15,21 @@ export async function follow(
 ): Promise<void> {
   let place = ''
   while (!signal.aborted) {
+    const silence = new AbortController()
+    let timer = setTimeout(() => silence.abort(), SILENT_MS)
+    const heard = (): void => {
+      clearTimeout(timer)
+      timer = setTimeout(() => silence.abort(), SILENT_MS)
+    }
+    const leave = (): void => silence.abort()
+    signal.addEventListener('abort', leave)
     try {
       const headers: HeadersInit = place ? { 'Last-Event-ID': place } : {}
-      const reply = await request(`/v1/requests/${encodeURIComponent(requestId)}/events`, { headers, signal })
+      const path = `/v1/requests/${encodeURIComponent(requestId)}/events`
+      const reply = await request(path, { headers, signal: silence.signal })
       if (!reply.ok || !reply.body) throw await refusal(reply)
       lost(false)
-      for await (const block of blocks(reply.body)) {
+      for await (const block of blocks(reply.body, heard)) {
         place = block.id ?? place
         take(block.event)
         if (block.event.type === 'done' || block.event.type === 'error') return
@@ -26,18 +37,22 @@ export async function follow(
     } catch (error) {
       if (signal.aborted) return
       if (error instanceof Refusal && error.status < 500 && error.status !== 429) throw error
+    } finally {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', leave)
     }
     lost(true)
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS))
   }
 }
 
-async function* blocks(body: ReadableStream<Uint8Array>): AsyncGenerator<{ id?: string; event: TokenEvent }> {
+async function* blocks(body: ReadableStream<Uint8Array>, heard: () => void): AsyncGenerator<{ id?: string; event: TokenEvent }> {
   const reader = body.pipeThrough(new TextDecoderStream() as TransformStream<Uint8Array, string>).getReader()
   let rest = ''
   for (;;) {
     const { value, done } = await reader.read()
     if (done) return
+    heard()
     const parts = (rest + value).split('\n\n')
     rest = parts.pop() ?? ''
     for (const part of parts) {
