@@ -11,16 +11,18 @@ from typing import Any
 
 import yaml
 
-from tests.integration.deploy.control_plane import ControlPlane
+from tests.integration.deploy.control_plane import VOLUMES, ControlPlane
 from tests.integration.deploy.test_control_plane import CHART, CUSTOM
 from tests.operations.stage import KEY
 from tests.pods.image import KAFKA, PARLEY
 
 SPACE, BESIDE = "chat", "beside"
+RELEASE = "parley"
 BROKER = "10.0.0.50"
 PARTITIONS = 4
 PATIENCE_S = 300.0
 _USER = 10001
+_VOLUMES = 3
 _TOLD = {"Killing", "SuccessfulCreate", "SuccessfulDelete", "Scheduled", "Started", "Unhealthy", "BackOff"}
 
 
@@ -40,46 +42,53 @@ class Chart:
         for manifest in kafka():
             self._plane.create(manifest, BESIDE)
         self.until_ready(BESIDE, 1)
-        for number in range(2):
-            folder = self._folder / f"volume-{number}"
-            folder.mkdir()
-            os.chown(folder, _USER, _USER)
-            self._plane.post("/api/v1/persistentvolumes", volume(number, folder))
+        for number in range(_VOLUMES):
+            self.add_volume(f"volume-{number}")
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "parley-gateway"}}
         self._plane.create(secret | {"stringData": {"PARLEY_GATEWAY_API_KEYS": f"{KEY}=shop/*"}}, SPACE)
-        for manifest in self._manifests():
-            self._plane.create(manifest, SPACE)
+        for manifest in self.manifests(VALUES):
+            if manifest["apiVersion"] not in CUSTOM:
+                self._plane.create(manifest, SPACE)
 
-    def _manifests(self) -> list[dict[str, Any]]:
-        values = self._folder / "values.yaml"
-        values.write_text(yaml.safe_dump(VALUES))
-        command = ["helm", "template", "parley", str(CHART), "--namespace", SPACE, "--values", str(values)]
+    def add_volume(self, name: str) -> None:
+        folder = self._folder / name
+        folder.mkdir()
+        os.chown(folder, _USER, _USER)
+        self._plane.post("/api/v1/persistentvolumes", volume(name, folder))
+
+    def manifests(self, values: dict[str, Any], release: str = RELEASE) -> list[dict[str, Any]]:
+        file = self._folder / f"{release}.yaml"
+        file.write_text(yaml.safe_dump(values))
+        command = ["helm", "template", release, str(CHART), "--namespace", SPACE, "--values", str(file)]
         made = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-        return [one for one in yaml.safe_load_all(made) if one and one["apiVersion"] not in CUSTOM]
+        return [one for one in yaml.safe_load_all(made) if one]
 
-    def pods(self, part: str, space: str = SPACE) -> list[dict[str, Any]]:
-        found = [one for one in self._plane.pods(space) if one["metadata"]["labels"].get("part") == part]
+    def pods(self, part: str, space: str = SPACE, release: str = RELEASE) -> list[dict[str, Any]]:
+        labels = {"part": part} | ({"release": release} if space == SPACE else {})
+        found = [one for one in self._plane.pods(space) if labels.items() <= one["metadata"]["labels"].items()]
         return sorted(found, key=lambda one: one["metadata"]["name"])
 
-    def until_ready(self, space: str, pods: int, newer_than: float = 0.0) -> None:
-        """Wait until so many pods are ready, none older, and no other pod is there."""
+    def until_ready(self, space: str, pods: int, newer_than: float = 0.0, release: str = RELEASE) -> None:
+        """Wait until so many pods are ready, none older, and the release has no other pod."""
 
         def hold() -> bool:
             found = [one for one in self._plane.pods(space) if one["status"].get("phase") != "Succeeded"]
+            found = [one for one in found if one["metadata"]["labels"].get("release", RELEASE) == release]
             return len(found) == pods and all(is_ready(one) and born(one) >= newer_than for one in found)
 
         self._plane.until(hold, PATIENCE_S)
 
     def show(self, space: str = SPACE) -> None:
-        self.say(f"{'NAME':34} READY  STATUS     RESTARTS  AGE")
+        self.say(f"{'NAME':34} READY  STATUS     RESTARTS  AGE   NODE")
         for pod in self._plane.pods(space):
             status = pod["status"]
             age = time.time() - born(pod)
             name = pod["metadata"]["name"]
-            self.say(f"{name:34} {int(is_ready(pod))}/1    {status['phase']:10} {restarts(pod):8}  {age:.0f}s")
+            line = f"{name:34} {int(is_ready(pod))}/1    {status['phase']:10} {restarts(pod):8}  {age:3.0f}s"
+            self.say(f"{line}  {pod['spec'].get('nodeName', '')}")
 
-    def address(self) -> str:
-        service = self._plane.get(f"/api/v1/namespaces/{SPACE}/services/parley-gateway")
+    def address(self, release: str = RELEASE) -> str:
+        service = self._plane.get(f"/api/v1/namespaces/{SPACE}/services/{release}-gateway")
         return f"http://{service['spec']['clusterIP']}"
 
     def endpoints(self) -> int:
@@ -134,15 +143,15 @@ VALUES: dict[str, Any] = {
     "worker": {
         "replicas": 2,
         "resources": {"requests": {"cpu": "50m", "memory": "100Mi"}, "limits": {"memory": "3Gi"}},
-        "storage": {"size": "1Gi", "className": "made-by-the-test"},
+        "storage": {"size": "1Gi", "className": VOLUMES},
     },
     "gateway": {"replicas": 2, "resources": {"requests": {"cpu": "50m", "memory": "100Mi"}}},
 }
 
 
-def volume(number: int, folder: Path) -> dict[str, Any]:
-    spec = {"storageClassName": "made-by-the-test", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
-    return {"metadata": {"name": f"volume-{number}"}, "spec": spec | {"hostPath": {"path": str(folder)}}}
+def volume(name: str, folder: Path, storage_class: str = VOLUMES, mode: str = "ReadWriteOnce") -> dict[str, Any]:
+    spec = {"storageClassName": storage_class, "capacity": {"storage": "1Gi"}, "accessModes": [mode]}
+    return {"metadata": {"name": name}, "spec": spec | {"hostPath": {"path": str(folder)}}}
 
 
 def kafka() -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import shutil
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,14 +27,18 @@ CONTROLLERS = (
 )
 VOLUMES = "made-by-the-test"
 _START_S = 60.0
-_TOKEN = "admin"
+TOKEN = "admin"
 
 
 class ControlPlane:
-    def __init__(self, folder: Path, controllers: str = CONTROLLERS) -> None:
+    """`api_options`: further options of the API server."""
+
+    def __init__(self, folder: Path, controllers: str = CONTROLLERS, api_options: Sequence[str] = ()) -> None:
         self._folder = folder
         self._controllers = controllers
-        self._port = free_port()
+        self._api_options = api_options
+        self.port = free_port()
+        self.certificate = folder / "certificates" / "apiserver.crt"
         self._processes: list[subprocess.Popen[bytes]] = []
         self.kubeconfig = folder / "kubeconfig.json"
         self._api: httpx.Client | None = None
@@ -142,25 +146,25 @@ class ControlPlane:
         )
         key, tokens, certificates = self._folder / "key.pem", self._folder / "tokens.csv", self._folder / "certificates"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
-        tokens.write_text(f"{_TOKEN},admin,admin,system:masters\n")
+        tokens.write_text(f"{TOKEN},admin,admin,system:masters\n")
         self._run(
             "kube-apiserver",
             f"--etcd-servers={etcd}",
             f"--bind-address={LOOPBACK}",
-            f"--secure-port={self._port}",
+            f"--secure-port={self.port}",
             f"--cert-dir={certificates}",
             f"--token-auth-file={tokens}",
             "--authorization-mode=RBAC",
             "--service-account-issuer=https://parley.test",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
+            *self._api_options,
         )
-        certificate = certificates / "apiserver.crt"
-        self.until(certificate.exists)
+        self.until(self.certificate.exists)
         self._api = httpx.Client(
-            base_url=f"https://{LOOPBACK}:{self._port}",
-            headers={"Authorization": f"Bearer {_TOKEN}"},
-            verify=ssl.create_default_context(cafile=str(certificate)),
+            base_url=f"https://{LOOPBACK}:{self.port}",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            verify=ssl.create_default_context(cafile=str(self.certificate)),
             trust_env=False,
         )
         self.until(lambda: self._exists("/readyz"))
@@ -193,12 +197,12 @@ class ControlPlane:
             self._processes.append(subprocess.Popen([name, *options], stdout=log, stderr=log))
 
     def _write_kubeconfig(self) -> None:
-        server = {"server": f"https://{LOOPBACK}:{self._port}", "insecure-skip-tls-verify": True}
+        server = {"server": f"https://{LOOPBACK}:{self.port}", "insecure-skip-tls-verify": True}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "local", "cluster": server}],
-            "users": [{"name": "admin", "user": {"token": _TOKEN}}],
+            "users": [{"name": "admin", "user": {"token": TOKEN}}],
             "contexts": [{"name": "local", "context": {"cluster": "local", "user": "admin"}}],
             "current-context": "local",
         }

@@ -14,6 +14,7 @@ import click
 import kubernetes_validate
 import pytest
 import yaml
+from parley_client.http import SILENT_S
 
 from app.commands import parley
 from app.settings import Settings
@@ -215,6 +216,13 @@ def test_a_gateway_serves_until_its_service_has_forgotten_it(tmp_path: Path) -> 
     assert program == "sleep"
     drain_s = float(VALUES["config"]["PARLEY_DRAIN_S"])
     assert 0 < float(seconds) < pod["terminationGracePeriodSeconds"] - drain_s
+
+
+@needs_helm
+def test_a_gateway_that_hangs_is_forgotten_before_its_readers_connect_again(tmp_path: Path) -> None:
+    (container,) = of_kind(rendered(tmp_path, {}), "Deployment")["spec"]["template"]["spec"]["containers"]
+    probe = container["readinessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] + probe["timeoutSeconds"] < SILENT_S
 
 
 def test_keda_never_scales_beyond_the_partitions() -> None:
