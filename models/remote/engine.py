@@ -332,7 +332,11 @@ def _says_too_long(error: Any) -> bool:
 
 
 def _kind(error: Any) -> str:
-    """For users and the log: a server's message may quote a prompt or its key."""
+    """For users and the log: a server's message may quote a prompt or its key. The cause counts: the client wraps a
+    refused connection into one that took too long.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
     status = getattr(error, "status_code", None)
     return f"status {status}" if status else type(error).__name__
 
