@@ -24,6 +24,8 @@ T = TypeVar("T")
 _ENCODER = msgspec.json.Encoder()
 _LONG_NUMBER = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_DIGITS + 1))
 _QUOTE, _SPACE, _ZERO, _NINE = b'" 09'
+_DIGITS = frozenset(range(_ZERO, _NINE + 1))
+_SHORT = 8192  # bytes, for which arrays cost more than they spare
 _STEPS = bytes({ord("{"): 1, ord("["): 1, ord("}"): 255, ord("]"): 255}.get(byte, 0) for byte in range(256))
 
 
@@ -105,11 +107,16 @@ def _in_strings(value: bytes | bytearray) -> npt.NDArray[np.bool_]:
 
 def _may_have_long_number(value: bytes) -> bool:
     """Of `MAX_DIGITS` + 1 successive digits, one is at a multiple of that, and so is one half as far away."""
+    half, last = MAX_DIGITS // 2, len(value) - 1
+    if len(value) <= _SHORT:
+        return any(
+            value[at] in _DIGITS and (value[max(at - half, 0)] in _DIGITS or value[min(at + half, last)] in _DIGITS)
+            for at in range(MAX_DIGITS, len(value), MAX_DIGITS + 1)
+        )
     text = np.frombuffer(value, np.uint8)
     at = np.arange(MAX_DIGITS, len(text), MAX_DIGITS + 1)
     at = at[_are_digits(text[at])]
-    half = MAX_DIGITS // 2
-    before, behind = np.maximum(at - half, 0), np.minimum(at + half, len(text) - 1)
+    before, behind = np.maximum(at - half, 0), np.minimum(at + half, last)
     return bool((_are_digits(text[before]) | _are_digits(text[behind])).any())
 
 

@@ -242,32 +242,35 @@ class AnswerLog:
         elif self.first_at is None:
             self.first_at = self._now()
         self._wrote_at = now
-        logprobs = tuple(self._drawn(one, delta.index + at) for at, one in enumerate(delta.logprobs)) or None
-        scores = tuple(
-            self._logprob(one, begins=not at and self._prompt_begins_unwritten)
-            for at, one in enumerate(delta.prompt_logprobs)
-        )
-        calls = tuple(map(self._call_delta, delta.calls)) or None
         text, reasoning = self._with_breaks(delta.text, delta.reasoning)
         event = self._event(EventType.TOKEN, index=self._base + delta.index, tokens=delta.tokens, text=text)
-        begins = self.tells_reasoning and event.index == self._begin
-        given = {
-            "logprobs": logprobs,
-            "tool_call_deltas": calls,
-            "prompt_logprobs": scores or None,
-            "reasoning": reasoning if begins else reasoning or None,
-        }
-        if any(one is not None for one in given.values()):
-            event = msgspec.structs.replace(event, **given)
+        if reasoning or (self.tells_reasoning and event.index == self._begin):
+            event = msgspec.structs.replace(event, reasoning=reasoning)
+        if delta.logprobs or delta.prompt_logprobs or delta.calls:
+            event = self._with_more(event, delta)
         await self._send(event)
         self.index = event.next_index
         self.token_ids += delta.tokens
-        self.logprobs += [one.logprob for one in delta.logprobs]
+        if delta.logprobs:
+            self.logprobs += [one.logprob for one in delta.logprobs]
         self._add(text, self.index, reasoning)
         self._used += _size(delta)
         for call in delta.calls:
             self._add_to_call(call.index, call.arguments)
         await self._tokens.pause(len(delta.tokens), self._deliveries[-1])
+
+    def _with_more(self, event: TokenEvent, delta: Delta) -> TokenEvent:
+        """What few answers have beside their text."""
+        scores = tuple(
+            self._logprob(one, begins=not at and self._prompt_begins_unwritten)
+            for at, one in enumerate(delta.prompt_logprobs)
+        )
+        return msgspec.structs.replace(
+            event,
+            logprobs=tuple(self._drawn(one, delta.index + at) for at, one in enumerate(delta.logprobs)) or None,
+            tool_call_deltas=tuple(map(self._call_delta, delta.calls)) or None,
+            prompt_logprobs=scores or None,
+        )
 
     def _drawn(self, one: TokenLogprob, index: int) -> Logprob:
         """That of a token of the answer, whose texts joined are the answer's."""
@@ -402,7 +405,8 @@ class AnswerLog:
 
     async def _send(self, event: TokenEvent) -> None:
         self._deliveries.append(await self._tokens.send(event, self._accepted.record.key, self._trace_headers))
-        await self.send_beside(event)
+        if self.beside.records_of is not None:
+            await self.send_beside(event)
 
 
 def call_id(user_id: str, request_id: str, index: int) -> str:
@@ -422,7 +426,10 @@ def _finite(logprob: float) -> float:
 
 def _size(delta: Delta) -> int:
     """Bytes that the delta adds to a turn; a call's arguments are in `tool_calls`."""
-    return json_bytes(delta.text) + json_bytes(delta.reasoning) + sum(map(_bytes_of_call, delta.calls))
+    size = json_bytes(delta.text)
+    if delta.reasoning:
+        size += json_bytes(delta.reasoning)
+    return size + sum(map(_bytes_of_call, delta.calls)) if delta.calls else size
 
 
 def _bytes_of_call(call: CallDelta | ToolCallDelta | ModelCall) -> int:
