@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ from app.search.vector_store import IndexMismatchError
 from app.serving.loading import LoadError
 from app.settings import Settings, UnknownSettingWarning, settings
 from app.settings.sources import SettingsError
-from app.telemetry.log_format import FAUST_LOGGING
+from app.telemetry.log_format import faust_logging
 from app.telemetry.start_log import TakeOvers, told_while_it_lasts
 from app.telemetry.telemetry import Telemetry
 from app.telemetry.tracing import TracingError
@@ -227,7 +228,7 @@ def create_app(parley: Settings) -> ParleyApp:
         web_tables_enabled=False,
         web_graph_enabled=False,
         web_stats_enabled=False,
-        logging_config=dict(FAUST_LOGGING) if parley.log_format == "json" else None,
+        logging_config=faust_logging(parley.log_format, is_terminal=sys.stdout.isatty()),
         **group.options(parley),
     )
     app.parley = parley
