@@ -35,6 +35,8 @@ class SpecialTokens:
         firsts = "".join(sorted({name[0] for name in longest_first}))
         self._firsts = re.compile(f"[{re.escape(firsts)}]", re.IGNORECASE) if firsts else None
         self._reach = len(longest_first[0]) - 1 if longest_first else 0
+        self._first_letters = frozenset(name[0] for name in longest_first)
+        self._last_letters = frozenset(name[-1] for name in longest_first)
         self._beginnings = frozenset(name[:end] for name in longest_first for end in range(1, len(name)))
         self._ends = frozenset(name[start:] for name in longest_first for start in range(1, len(name)))
 
@@ -49,9 +51,12 @@ class SpecialTokens:
         """The text with a joiner where it begins with the end of a name, or ends with the beginning of one."""
         read = self._normalized(text)
         sizes = range(1, min(self._reach, len(read)) + 1)
-        before = self._joiner if any(read[:size] in self._ends for size in sizes) else ""
-        after = self._joiner if any(read[-size:] in self._beginnings for size in sizes) else ""
-        return f"{before}{text}{after}"
+        head, tail = read[: self._reach], read[-self._reach :]
+        # A part of a name has its first or its last letter: texts without them are most texts.
+        may_end, may_begin = not self._last_letters.isdisjoint(head), not self._first_letters.isdisjoint(tail)
+        before = self._joiner if may_end and any(read[:size] in self._ends for size in sizes) else ""
+        after = self._joiner if may_begin and any(read[-size:] in self._beginnings for size in sizes) else ""
+        return f"{before}{text}{after}" if before or after else text
 
     def may_begin_in(self, text: str) -> bool:
         """Whether the text has a letter with which a name begins."""
@@ -67,8 +72,10 @@ class SpecialTokens:
         """The text without them, in time linear in its length."""
         if self._pattern is None:
             return text
-        plain = self._without(self._pattern, text)
+        plain = text if self._pattern.search(text) is None else self._without(self._pattern, text)
         read = self._normalized(plain)
+        if read is text:
+            return text
         return plain if self._pattern.search(read) is None else self._without(self._pattern, read)
 
     def _normalized(self, text: str) -> str:
