@@ -16,7 +16,7 @@ from app.printable import printable
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.control import Cancel, Erase
-from app.wire.limits import is_request_id, is_user_id
+from app.wire.limits import REQUEST_ID_FORM, is_request_id, is_user_id
 
 if TYPE_CHECKING:
     from app.gateway.erasure.erasures import Erasures
@@ -34,7 +34,7 @@ def cancel(request_id: str, user: str) -> None:
     A cancel that comes before its request is remembered for five minutes.
     """
     if not is_request_id(request_id):
-        raise WrongUseError("REQUEST must have 1-64 of the characters A-Z a-z 0-9 . _ : -")
+        raise WrongUseError(f"REQUEST must be {REQUEST_ID_FORM}")
     _check_user(user)
     run(_sent(settings_of_terminal(), Cancel(request_id=request_id, user_id=user)))
     note(f"asked to cancel {request_id}; its end: parley tail tokens --from-beginning --request {request_id}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import metadata
 from typing import Any
 
 from fastapi import FastAPI
@@ -56,7 +57,8 @@ def create_application(gateway: Gateway) -> FastAPI:
         finally:
             await gateway.stop()
 
-    application = FastAPI(title="Parley", docs_url=None, redoc_url=None, lifespan=lifespan)
+    version = metadata.version("parley")
+    application = FastAPI(title="Parley", version=version, docs_url=None, redoc_url=None, lifespan=lifespan)
     application.state.gateway = gateway
     # The middleware added last runs first. The inner one's replies are counted and named like any other.
     application.add_middleware(Failures)

@@ -57,7 +57,9 @@ MAX_MESSAGE_LENGTH = 1000
 """Characters of an error's message: it may quote invalid input, which may be a megabyte."""
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_REQUEST_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,64}")
+REQUEST_ID_FORM = "1-64 of A-Z a-z 0-9 . _ : -, and not . or .."
+"""Dots alone would name another resource in a URL."""
 
 
 def is_request_id(value: object) -> TypeGuard[str]:

@@ -35,6 +35,7 @@ from app.wire.limits import (
     MAX_TOOL_CALLS,
     MAX_TOOLS,
     MAX_USER_LENGTH,
+    REQUEST_ID_FORM,
     is_conversation_id,
     is_request_id,
     is_tool_name,
@@ -182,7 +183,7 @@ def _refused(
 
 def _check_identity(request_id: str | None, user_id: str, key: bytes | None) -> None:
     if request_id is not None and not is_request_id(request_id):
-        raise _WrongError("request_id: must be 1-64 of A-Z a-z 0-9 . _ : -")
+        raise _WrongError(f"request_id: must be {REQUEST_ID_FORM}")
     if not is_user_id(user_id):
         raise _WrongError(f"user_id: must have 1-{MAX_USER_LENGTH} characters")
     if key is None:
@@ -193,7 +194,7 @@ def _check_identity(request_id: str | None, user_id: str, key: bytes | None) -> 
 
 def _check_names(request: Request) -> None:
     if request.previous_request_id is not None and not is_request_id(request.previous_request_id):
-        raise _WrongError("previous_request_id: must be 1-64 of A-Z a-z 0-9 . _ : -")
+        raise _WrongError(f"previous_request_id: must be {REQUEST_ID_FORM}")
     _check_lengths(request, "conversation_id", "tenant", "model")
     if (foreign := foreign_tenant(request)) is not None:
         raise _WrongError(foreign)

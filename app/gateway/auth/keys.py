@@ -50,7 +50,9 @@ class ApiKeys:
                     f"PARLEY_GATEWAY_API_KEYS: entry {number} must be KEY=user, "
                     f"with a key of at least {MIN_KEY_LENGTH} characters"
                 )
-            self._grants[_digest(key)] = _grant(who, number)
+            grant = _grant(who, number)
+            if self._grants.setdefault(_digest(key), grant) != grant:
+                raise KeysError(f"PARLEY_GATEWAY_API_KEYS: entry {number} gives a key that is another user's already")
 
     def __bool__(self) -> bool:
         return bool(self._grants)

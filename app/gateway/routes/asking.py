@@ -20,7 +20,7 @@ from app.gateway.streams.durable_stream import DurableStream
 from app.gateway.streams.while_connected import while_connected
 from app.reader import Answer
 from app.wire.error import ErrorCode
-from app.wire.limits import is_request_id
+from app.wire.limits import REQUEST_ID_FORM, is_request_id
 
 router = APIRouter(prefix="/v1/requests", tags=["requests"])
 
@@ -122,7 +122,7 @@ async def _of_caller(request: Request, request_id: str) -> tuple[Gateway, Identi
     caller = await gateway.access.caller(request)
     identity = caller.identity()
     if not is_request_id(request_id):
-        raise invalid("request_id", "must be 1-64 of A-Z a-z 0-9 . _ : -")
+        raise invalid("request_id", f"must be {REQUEST_ID_FORM}")
     gateway.limits.admit_lookup(identity)
     return gateway, identity, caller
 

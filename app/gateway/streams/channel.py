@@ -22,7 +22,7 @@ from app.gateway.gateway import Gateway
 from app.gateway.limits import bounds
 from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
-from app.wire.limits import is_request_id
+from app.wire.limits import REQUEST_ID_FORM, is_request_id
 
 TOO_SLOW = 1013
 RESTARTS = 1012
@@ -69,7 +69,7 @@ def decode(raw: str | bytes) -> tuple[Message, list[str]]:
     if isinstance(message, AskMessage):
         return message, ignored
     if not is_request_id(message.request_id):
-        raise _wrong("request_id: must be 1-64 of A-Z a-z 0-9 . _ : -", "request_id")
+        raise _wrong(f"request_id: must be {REQUEST_ID_FORM}", "request_id")
     if isinstance(message, FollowMessage) and not 0 <= message.starting_after <= _LARGEST_INDEX:
         raise _wrong("starting_after: must be the position after an event", "starting_after")
     return message, ignored

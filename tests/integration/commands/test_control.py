@@ -62,7 +62,7 @@ async def test_the_end_of_the_waiting_does_not_end_the_erasure(terminal: Termina
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("cancel", "r 1", "--user", "ann"), "REQUEST must have 1-64 of the characters A-Z a-z 0-9 . _ : -"),
+        (("cancel", "r 1", "--user", "ann"), "REQUEST must be 1-64 of A-Z a-z 0-9 . _ : -, and not . or .."),
         (("cancel", "r1", "--user", ""), "a user id has 1-128 characters"),
         (("erase", "a" * 129, "--yes"), "a user id has 1-128 characters"),
     ],

@@ -31,6 +31,7 @@ seen.once = (await (await parley.ask({ prompt: 'once', max_tokens: 3, request_id
 seen.failed = await (await parley.ask({ prompt: 'hello', model: 'no-such-model' })).result().catch(name)
 seen.refused = await parley.ask({}).catch(name)
 seen.unknown = await parley.follow('no-such-request').result().catch(name)
+seen.behind = await parley.follow(following.requestId, { after: 9999 }).result().catch((error) => error.message)
 seen.nobody = await new Parley({ url: 'http://127.0.0.1:1', patienceMs: 200 }).ask('hello').catch(name)
 seen.classes = [AnswerFailedError, RefusedError, UnreachableError].every((one) => one.prototype instanceof Error)
 

@@ -75,6 +75,7 @@ def test_a_program_in_node_asks_follows_cancels_and_resumes(
         "failed": ["AnswerFailedError", "model_not_found"],
         "refused": ["RefusedError", "invalid_request"],
         "unknown": ["RefusedError", "not_found"],
+        "behind": "after: the answer has ended before 9999",
         "nobody": ["UnreachableError", None],
         "classes": True,
         "types": ["start", "start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"],

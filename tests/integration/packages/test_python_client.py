@@ -98,6 +98,30 @@ async def test_a_cancel_ends_the_answer_and_keeps_its_text(parley: AsyncParley) 
     assert following.answer.text
 
 
+@pytest.mark.parametrize("request_id", ["../users/mallory", "..", "a?b#c", "%2e%2e/users/mallory"])
+async def test_an_id_names_a_request_and_no_other_resource(
+    request_id: str, gateway: GatewayProcess, settings: Settings, workers: Workers
+) -> None:
+    async with client("http", gateway, settings, user="mallory") as parley:
+        following = await parley.ask("hello", max_tokens=2)
+        answer = await following.result()
+        with pytest.raises(RefusedError):
+            await parley.cancel(request_id)
+        with pytest.raises(RefusedError):
+            await parley.follow(request_id).result()
+        assert (await parley.follow(following.request_id).result()).text == answer.text
+
+
+async def test_an_index_behind_the_end_is_refused_at_once(
+    gateway: GatewayProcess, settings: Settings, workers: Workers
+) -> None:
+    async with client("http", gateway, settings) as parley:
+        following = await parley.ask("hello", max_tokens=2)
+        await following.result()
+        with pytest.raises(RefusedError, match="after: the answer has ended before 9999"):
+            await parley.follow(following.request_id, after=9999).result()
+
+
 async def test_an_error_of_the_worker_is_raised_behind_the_last_update(parley: AsyncParley) -> None:
     following = await parley.ask("hello", model="no-such-model")
     with pytest.raises(AnswerFailedError) as failed:

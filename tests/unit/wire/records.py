@@ -21,7 +21,7 @@ from models.generation import FinishReason, Usage
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 name = text.filter(bool)
-request_id = st.from_regex(r"[A-Za-z0-9._:-]{1,64}", fullmatch=True)
+request_id = st.from_regex(r"[A-Za-z0-9._:-]{1,64}", fullmatch=True).filter(lambda name: name not in {".", ".."})
 count = st.integers(0, 2**53)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 

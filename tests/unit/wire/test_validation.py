@@ -153,7 +153,7 @@ def test_user_id_of_a_wrong_length_is_refused(user_id: str) -> None:
     assert error.user_id is None
 
 
-@pytest.mark.parametrize("request_id", ["", "a" * 65, "a b", "a/b", "ü", "a\n"])
+@pytest.mark.parametrize("request_id", ["", "a" * 65, "a b", "a/b", "ü", "a\n", ".", ".."])
 def test_request_id_of_other_characters_is_refused_and_not_repeated(request_id: str) -> None:
     assert refusal(request(request_id=request_id)).request_id is None
 

@@ -70,6 +70,9 @@ export class Http {
       try {
         const reply = await silence.broken(this.#fetch('GET', `${path}/events`, silence.signal, undefined, place))
         if (!reply.ok) throw await silence.broken(refusal(reply))
+        if (reply.status === 204) {
+          throw new RefusedError(204, 'invalid_request', `after: the answer has ended before ${place}`, 'after')
+        }
         for await (const block of blocks(reply, silence)) {
           patience.heard()
           place = block.id ?? place

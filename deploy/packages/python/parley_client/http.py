@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -68,13 +69,13 @@ class HttpTransport:
                 self._check_patience(heard_at, error)
             else:
                 # A stream without an end: its gateway has stopped, or knows no such request.
-                await self._call("GET", f"/v1/requests/{request_id}")
+                await self._call("GET", _path(request_id))
                 self._check_patience(heard_at, "the streams end without the answer's end")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def cancel(self, request_id: str) -> None:
-        await self._call("DELETE", f"/v1/requests/{request_id}")
+        await self._call("DELETE", _path(request_id))
 
     async def search(self, query: str, **filters: Any) -> list[dict[str, Any]]:
         found = await self._call("GET", "/v1/search", params={"q": query, **filters})
@@ -83,10 +84,10 @@ class HttpTransport:
 
     async def _stream(self, request_id: str, after: int) -> AsyncGenerator[tuple[int | None, Event | None], None]:
         headers = {"accept": "text/event-stream", **({"last-event-id": str(after)} if after else {})}
-        path = f"/v1/requests/{request_id}/events"
+        path = f"{_path(request_id)}/events"
         async with self._http.stream("GET", path, headers=headers, timeout=self._silent) as reply:
             if reply.status_code == 204:
-                return
+                raise RefusedError(204, "invalid_request", f"after: the answer has ended before {after}", "after")
             if reply.status_code != 200:
                 await reply.aread()
                 raise _refusal(reply)
@@ -115,6 +116,13 @@ class HttpTransport:
             raise cause.refused
         what = str(cause) or type(cause).__name__
         raise UnreachableError(f"{self._http.base_url}: nothing was heard for {self._patience_s:g} s: {what}")
+
+
+def _path(request_id: str) -> str:
+    """An id with a slash or dots alone would name another resource: `../users/nina` is no request."""
+    if request_id in {".", ".."}:
+        raise RefusedError(404, "not_found", f"there is no request {request_id!r}", "request_id")
+    return f"/v1/requests/{quote(request_id, safe='')}"
 
 
 async def _blocks(parts: AsyncIterator[bytes]) -> AsyncGenerator[list[bytes], None]:

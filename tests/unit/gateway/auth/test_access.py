@@ -290,7 +290,8 @@ def test_without_keys_no_other_address_is_bound(host: str) -> None:
 
 
 @pytest.mark.parametrize("keys", ["short=nina", "a-key-without-a-user", "a-key-0123456789=", "a-key-0123456789=*",
-                                  "a-key-0123456789=/omar", "a-key-0123456789=a/b/c"])  # fmt: skip
+                                  "a-key-0123456789=/omar", "a-key-0123456789=a/b/c",
+                                  "a-key-0123456789=nina, a-key-0123456789=omar"])  # fmt: skip
 def test_a_wrong_key_setting_is_told_without_the_key(keys: str) -> None:
     with pytest.raises(KeysError) as wrong:
         access(gateway_api_keys=keys)
