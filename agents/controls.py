@@ -1,15 +1,21 @@
-"""The agent on `controls`: cancels requests, erases users, and audits what gateways report.
+"""The agent on `controls`: cancels requests, erases users and conversations, and audits what gateways report.
 
-An erasure takes these steps. After a crash the record is read again and the steps are repeated:
+An erasure is of a user, or of one conversation (`Scope`). It takes these steps. After a crash the record is read again
+and the steps are repeated:
 
 1. One transaction writes the mark (table `erased`), and sends the erasure to all other partitions of `controls`,
    because a wrong partitioner may have put records of the user there. Sinks of other systems learn of it from the topic
    `erasures`. From then on, nothing older than the mark is remembered, indexed or served, although it is still there:
-   every reader of a conversation asks the mark (`Erased.hides`).
-2. The user's running answers end, and nothing of them is kept.
-3. The user's rows are deleted, some hundred in a transaction: a user may have a million.
-4. Milvus deletes the user's rows.
+   whoever reads or keeps something of a conversation asks its marks (`PartitionMarks.of`), its user's and its own.
+2. The running answers end, and nothing of them is kept.
+3. The rows are deleted, some hundred in a transaction: a user may have a million.
+4. Milvus deletes its rows.
 5. One transaction notes in the mark that all is deleted, and commits the record's offset.
+
+The two kinds have marks of their own, and neither waits for the other: a conversation is erased up to the later one. An
+answer in another conversation may have recalled a turn of an erased one. It goes on at this worker; the next one builds
+the prompt without that turn, so there it ends as `partial`. What has been said stays said: it belongs to the other
+conversation. Caches drop all of the user in both cases.
 """
 
 from __future__ import annotations
@@ -32,14 +38,15 @@ from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, Outgoing, Record, outgoing
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.control import Audit, Cancel, Control, Erase
+from app.wire.control import Audit, Cancel, Control, Erase, EraseConversation, erase
 from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.headers import FORWARDED, is_forwarded
 from app.wire.validation import check_partition, validate_control
 from models.generation import FinishReason
 from tables import records
-from tables.expiry import erasure, has_rows, mark_of, some
+from tables.erasures import Scope, erasure, has_rows, mark_of
+from tables.expiry import some
 from tables.records import Change, Erased, Table
 
 _MOST_DIGITS = 15
@@ -75,7 +82,7 @@ class Controls:
             record.check_readable()
             control = decode(Control, record.value, record.headers)
             validate_control(control, record.key)
-            if not isinstance(control, Erase):
+            if not isinstance(control, Erase | EraseConversation):
                 check_partition(control, record.partition, self._settings.partitions)
         except WireError as error:
             partition.spawn(partition.commit(rejected(record, error, self._settings)))
@@ -83,8 +90,9 @@ class Controls:
         match control:
             case Cancel():
                 self._cancel(partition, record, control)
-            case Erase():
-                partition.spawn(self._erase(partition, record, control.user_id), about=record)
+            case Erase() | EraseConversation():
+                scope = Scope(control.user_id, control.conversation_id)
+                partition.spawn(self._erase(partition, record, scope), about=record)
             case Audit():
                 partition.spawn(partition.commit(Commit(record, audit=audit_of_gateway(control))), about=record)
 
@@ -110,11 +118,11 @@ class Controls:
         else:
             self._cancels.remember(key, commit, min(remembered_for, REMEMBERED_S))
 
-    async def _erase(self, partition: Partition, record: Record, user_id: str) -> None:
+    async def _erase(self, partition: Partition, record: Record, scope: Scope) -> None:
         position = (record.partition, record.offset)
         self._erasing.setdefault(position, time.monotonic())
         try:
-            await self._erase_everywhere(partition, record, user_id)
+            await self._erase_everywhere(partition, record, scope)
         finally:
             self._erasing.pop(position, None)
 
@@ -123,56 +131,55 @@ class Controls:
         """Seconds since the oldest erasure under way began; 0 without one."""
         return max((time.monotonic() - begun for begun in self._erasing.values()), default=0.0)
 
-    async def _erase_everywhere(self, partition: Partition, record: Record, user_id: str) -> None:
+    async def _erase_everywhere(self, partition: Partition, record: Record, scope: Scope) -> None:
         ownership = partition.ownership
         at = ownership.clock.time_of(_forwarded_at(record) or record.timestamp)
         is_first = not is_forwarded(record.headers)
-        self._forget_cached(user_id)
-        async with ownership.mark_locks.of(user_id):
-            mark = mark_of(ownership.store, user_id)
+        self._forget_cached(scope.user_id)
+        async with ownership.marks.locks.of(scope.user_id):
+            mark = mark_of(ownership.store, scope)
             if mark is None or mark.at < at:
-                await self._forget(partition, record, user_id, at)
+                await self._forget(partition, record, scope, at)
                 mark = Erased(at, applied=ownership.clock.now())
-                if not is_first and not has_rows(ownership.store, user_id):
+                if not is_first and not has_rows(ownership.store, scope.user_id):
                     mark = msgspec.structs.replace(mark, indexed=at)
         if not mark.done:
-            await _delete_rows(partition, user_id, mark)
-            await self._turns.erase(partition, user_id, mark.at)
+            await _delete_rows(partition, scope, mark)
+            await self._turns.erase(partition, scope, mark.at)
             mark = msgspec.structs.replace(mark, indexed=mark.at)
-        async with ownership.mark_locks.of(user_id):
-            newest = mark_of(ownership.store, user_id)
-            changes = () if newest is not None and newest.at > mark.at else (_marked(user_id, mark),)
-            audit = audit_of_erasure(user_id, ownership.clock.now()) if is_first else ()
+        async with ownership.marks.locks.of(scope.user_id):
+            newest = mark_of(ownership.store, scope)
+            changes = () if newest is not None and newest.at > mark.at else (_marked(scope, mark),)
+            audit = audit_of_erasure(scope.user_id, scope.conversation_id, ownership.clock.now()) if is_first else ()
             await partition.commit(Commit(record, changes, audit=audit))
 
-    async def _forget(self, partition: Partition, record: Record, user_id: str, at: int) -> None:
+    async def _forget(self, partition: Partition, record: Record, scope: Scope, at: int) -> None:
         """Do steps 1 and 2. Commits that are already queued run before ours, so what they write is hidden, too."""
         ownership = partition.ownership
         for inflight in ownership.inflight_requests.values():
-            if inflight.accepted.request.user_id == user_id:
+            if scope.includes(*inflight.accepted.conversation):
                 _forget_inflight(inflight, at)
         is_first = not is_forwarded(record.headers)
         now = ownership.clock.now()
-        sent = (*self._forwarded(partition, user_id, at), *self._for_sinks(user_id, at, now)) if is_first else ()
+        sent = (*self._forwarded(partition, scope, at), *self._for_sinks(scope, at, now)) if is_first else ()
         mark = Erased(at, applied=now)
-        ownership.erasing[user_id] = mark
-        await partition.commit(Commit(None, (_marked(user_id, mark),), sent))
-        if ownership.erasing.get(user_id) is mark:
-            del ownership.erasing[user_id]
+        with ownership.marks.deciding(scope, mark):
+            await partition.commit(Commit(None, (_marked(scope, mark),), sent))
 
-    def _forwarded(self, partition: Partition, user_id: str, at: int) -> Iterator[Outgoing]:
+    def _forwarded(self, partition: Partition, scope: Scope, at: int) -> Iterator[Outgoing]:
         headers = [(FORWARDED, f"{partition.number}@{at}".encode())]
-        record = outgoing(self._settings, CONTROLS, user_id.encode(), Erase(user_id=user_id), headers)
+        control = erase(scope.user_id, scope.conversation_id)
+        record = outgoing(self._settings, CONTROLS, scope.user_id.encode(), control, headers)
         for number in range(self._settings.partitions):
             if number != partition.number:
                 yield dataclasses.replace(record, partition=number)
 
-    def _for_sinks(self, user_id: str, at: int, now: int) -> Iterator[Outgoing]:
-        record = Erasure(user_id=user_id, erased_at=at, created_at=now)
-        yield outgoing(self._settings, "erasures", user_id.encode(), record)
+    def _for_sinks(self, scope: Scope, at: int, now: int) -> Iterator[Outgoing]:
+        record = Erasure(user_id=scope.user_id, erased_at=at, created_at=now, conversation_id=scope.conversation_id)
+        yield outgoing(self._settings, "erasures", scope.user_id.encode(), record)
 
 
-async def _delete_rows(partition: Partition, user_id: str, mark: Erased) -> None:
+async def _delete_rows(partition: Partition, scope: Scope, mark: Erased) -> None:
     """Delete what the mark hides, and return when it is committed.
 
     A row that a commit on its way replaces is left until that is committed: our deletion would come after it.
@@ -180,7 +187,7 @@ async def _delete_rows(partition: Partition, user_id: str, mark: Erased) -> None
     store, queue = partition.ownership.store, partition.context.queue
     again = True
     while again:
-        again, more, rows = False, True, erasure(store, user_id, mark)
+        again, more, rows = False, True, erasure(store, scope, mark)
         while more:
             candidates, more = some(rows)
             on_their_way = queue.keys_of(Table.CONVERSATIONS)
@@ -202,8 +209,8 @@ def _forget_inflight(inflight: InFlight, at: int) -> None:
         inflight.forgets = max(inflight.forgets, Forgets.MEMORY)
 
 
-def _marked(user_id: str, mark: Erased) -> Change:
-    return Change(Table.ERASED, records.key(user_id), records.encode(mark))
+def _marked(scope: Scope, mark: Erased) -> Change:
+    return Change(Table.ERASED, scope.key, records.encode(mark))
 
 
 def _forwarded_at(record: Record) -> int | None:

@@ -180,13 +180,10 @@ def _left_s(accepted: Accepted, now: int) -> float | None:
 
 
 def _forgets(partition: Partition, accepted: Accepted) -> Forgets:
-    """Nothing of it may be kept if it was sent before its user was erased, or if it began before the erasure was
-    applied, so that tokens already written may quote what was erased.
+    """Nothing of it may be kept if it was sent before its user or its conversation was erased, or if it began before
+    the erasure was applied, so that tokens already written may quote what was erased.
     """
-    mark = partition.ownership.mark_of(accepted.request.user_id)
-    if mark is None:
-        return Forgets.NOTHING
     answer = accepted.former.answer
-    first = answer.segments[0] if answer is not None and answer.segments else None
-    is_erased = accepted.at <= mark.at or (first is not None and (first.timestamp or 0) <= mark.applied)
-    return Forgets.ALL if is_erased else Forgets.NOTHING
+    begun_at = answer.segments[0].timestamp or 0 if answer is not None and answer.segments else None
+    marks = partition.ownership.marks.of(*accepted.conversation)
+    return Forgets.ALL if marks.forbid(accepted.at, begun_at) else Forgets.NOTHING

@@ -35,7 +35,7 @@ from app.wire.error import ErrorCode, WireError
 from app.wire.tool_records import ToolResultRecord
 from app.wire.validation import check_partition, validate_tool_result
 from tables import records
-from tables.expiry import mark_of
+from tables.erasures import has_marks
 from tables.records import Change, Table
 from tables.tool_calls import PROGRESS, Progress, ToolOutcome, ToolRounds, fits
 
@@ -123,14 +123,14 @@ def _next_of(partition: Partition) -> int:
 
 
 def _rounds_without(partition: Partition, calls: OpenCalls, result: ToolResultRecord) -> ToolRounds | None:
-    """The rounds of the request that waits for this result; None if it does not wait any more, or its user is erased.
+    """The rounds of the request that waits for this result; None if it does not wait any more, or may be erased.
 
     Raises:
         WireError: the request has not made this call.
     """
     key = (result.user_id, result.request_id)
     rounds = calls.decided(key)
-    if rounds is None and (_has_ended(partition, key) or mark_of(partition.ownership.store, result.user_id)):
+    if rounds is None and (_has_ended(partition, key) or has_marks(partition.ownership.store, result.user_id)):
         return None
     if rounds is None or all(call.id != result.tool_call_id for call in rounds.calls):
         raise WireError(

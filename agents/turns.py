@@ -26,7 +26,7 @@ from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import ErrorCode, WireError
 from app.wire.turn import Turn
-from tables.expiry import mark_of
+from tables.erasures import Scope
 from tables.records import Erased
 
 _AGAIN_MS = (60_000, 600_000, 3_600_000)
@@ -44,7 +44,7 @@ class Turns:
         self._partitions = partitions
         self._index = index
         self._observer = observer
-        self._repeated: dict[tuple[int, str, int], int] = {}
+        self._repeated: dict[tuple[int, Scope, int], int] = {}
 
     async def agent(self, stream: AsyncIterable[Record]) -> None:
         """The Faust agent."""
@@ -69,21 +69,21 @@ class Turns:
         """Drop the pending turns of a partition that was lost; its next owner reads them again."""
         self._index.revoke({partition})
 
-    async def erase(self, partition: Partition, user_id: str, at: int) -> None:
+    async def erase(self, partition: Partition, scope: Scope, at: int) -> None:
         """Delete the rows of all requests up to the time `at`; returns when Milvus has done it."""
         deleted = asyncio.Event()
-        self._index.erase(user_id, at, partition.ownership.clock.now(), deleted.set, partition.number)
+        self._index.erase(scope, at, partition.ownership.clock.now(), deleted.set, partition.number)
         await deleted.wait()
 
-    def erase_again(self, partition: Partition, marks: Iterable[tuple[str, Erased]]) -> None:
+    def erase_again(self, partition: Partition, marks: Iterable[tuple[Scope, Erased]]) -> None:
         """Repeat those deletions of the marks that are due; called at each sweep."""
         now = partition.ownership.clock.now()
-        for user_id, mark in marks:
-            key = (partition.number, user_id, mark.at)
+        for scope, mark in marks:
+            key = (partition.number, scope, mark.at)
             due = sum(now - mark.at >= age for age in _AGAIN_MS)
             if mark.done and due > self._repeated.get(key, 0):
                 self._repeated[key] = due
-                self._index.erase(user_id, mark.at, mark.at, lambda: None, partition.number)
+                self._index.erase(scope, mark.at, mark.at, lambda: None, partition.number)
         self._repeated = {key: due for key, due in self._repeated.items() if now - key[2] <= REPEATED_FOR_MS}
 
     def expire(self, partition: Partition) -> None:
@@ -111,5 +111,4 @@ class Turns:
         partition.spawn(partition.commit(rejected(record, error, self._settings)))
 
     def _is_forgotten(self, partition: Partition, turn: Turn) -> bool:
-        mark = mark_of(partition.ownership.store, turn.user_id)
-        return not turn.outlives(0 if mark is None else mark.at)
+        return not turn.outlives(partition.ownership.marks.of(turn.user_id, turn.conversation_id).at)

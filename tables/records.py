@@ -4,7 +4,7 @@
 |---|---|---|
 | conversations | `["user","conversation"]` | `Conversation` |
 | ended | `["user","request id"]` | `Ended` |
-| erased | `["user"]` | `Erased` |
+| erased | `["user"]`, or `["","user","conversation"]` | `Erased` |
 | usage | tables/usage.py | |
 | calls | tables/tool_calls.py | |
 | audit | `AUDIT_HEAD` | `AuditHead` |
@@ -67,7 +67,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
 class Conversation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last turns of a conversation, oldest first; `last_activity` is the end time of the newest.
 
-    erased_at: The user's last erasure (`Erased.at`) before the row was written; the row holds nothing older.
+    erased_at: The last erasure of it or its user (`Erased.at`) before the row was written; it holds nothing older.
     """
 
     last_activity: int
@@ -89,7 +89,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Erased(msgspec.Struct, frozen=True):
-    """A user whose records up to `at` are erased and must not come back by a replay.
+    """A user, or a conversation, whose records up to `at` are erased and must not come back by a replay.
 
     at: Time of the erasure.
     indexed: The rows of the tables and in Milvus are deleted up to this time; it follows `at`.
@@ -166,6 +166,6 @@ def key_parts(raw: bytes) -> tuple[str, ...]:
     return msgspec.json.decode(raw, type=tuple[str, ...])
 
 
-def user_prefix(user_id: str) -> bytes:
-    """The common prefix of the keys of a user's rows, for keys with two parts."""
-    return encode([user_id])[:-1] + b","
+def prefix_of(*parts: str) -> bytes:
+    """The common prefix of the keys that begin with these parts and have more."""
+    return encode(parts)[:-1] + b","

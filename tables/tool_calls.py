@@ -69,10 +69,11 @@ class ToolRound(msgspec.Struct, frozen=True):
 
 
 class ToolRounds(msgspec.Struct, frozen=True):
-    """The rounds of one answer; `at` is the time of its request."""
+    """The rounds of one answer; `at` is the time of its request. Rows of older workers do not name its conversation."""
 
     at: int = 0
     rounds: tuple[ToolRound, ...] = ()
+    conversation_id: str = ""
 
     @property
     def asked_at(self) -> int:

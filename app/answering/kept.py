@@ -84,8 +84,8 @@ def commit_of(run: Run, leaves: Sequence[Leave], end: TokenEvent, now: int) -> C
     if kept.row is not None and not kept.is_empty:
         before = None if inflight.forgets else run.conversation
         remembered = run.rules.remember(before, kept.row, accepted.at)
-        mark = run.partition.ownership.mark_of(accepted.request.user_id)
-        remembered = msgspec.structs.replace(remembered, erased_at=0 if mark is None else mark.at)
+        marks = run.partition.ownership.marks.of(*accepted.conversation)
+        remembered = msgspec.structs.replace(remembered, erased_at=marks.at)
         key = records.key(*accepted.conversation)
         changes.insert(0, Change(Table.CONVERSATIONS, key, records.encode(remembered)))
     audit = audit_of_request(accepted, run.answer, end, now)

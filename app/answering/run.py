@@ -124,8 +124,7 @@ class Run:
         ownership = self.partition.ownership
         raw = ownership.store.get(Table.CONVERSATIONS, records.key(*self.accepted.conversation))
         conversation = None if raw is None else records.decode_row(raw, Conversation)
-        mark = ownership.mark_of(self.accepted.request.user_id)
-        if conversation is not None and mark is not None and mark.hides(conversation):
+        if conversation is not None and ownership.marks.of(*self.accepted.conversation).hide(conversation):
             conversation = None
         return conversation, memory_of(self.accepted, conversation, self.rules)
 

@@ -59,9 +59,17 @@ def audit_of_refusal(user_id: str, error: WireError, now: int) -> tuple[AuditRec
     )
 
 
-def audit_of_erasure(user_id: str, now: int) -> tuple[AuditRecord, ...]:
+def audit_of_erasure(user_id: str, conversation_id: str | None, now: int) -> tuple[AuditRecord, ...]:
+    """Of a user, or of one conversation."""
     return (
-        AuditRecord(action=AuditAction.ERASURE, outcome="done", user_id=user_id, at=now, tenant=tenant_of(user_id)),
+        AuditRecord(
+            action=AuditAction.ERASURE,
+            outcome="done",
+            user_id=user_id,
+            at=now,
+            tenant=tenant_of(user_id),
+            conversation_id=conversation_id,
+        ),
     )
 
 

@@ -15,8 +15,10 @@ from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start
 from app.printable import printable
 from app.settings import Settings
 from app.wire.codec import encode
-from app.wire.control import Cancel, Erase
-from app.wire.limits import REQUEST_ID_FORM, is_request_id, is_user_id
+from app.wire.control import Cancel, Erase, EraseConversation
+from app.wire.control import erase as erase_of
+from app.wire.limits import MAX_NAME_LENGTH, REQUEST_ID_FORM, is_conversation_id, is_request_id, is_user_id
+from tables.erasures import Scope
 
 if TYPE_CHECKING:
     from app.gateway.erasure.erasures import Erasures
@@ -40,22 +42,27 @@ def cancel(request_id: str, user: str) -> None:
     note(f"asked to cancel {request_id}; its end: parley tail tokens --from-beginning --request {request_id}")
 
 
-@click.command(short_help="Delete the conversations and vectors of a user.")
+@click.command(short_help="Delete a user's conversations and vectors, or one conversation.")
 @click.argument("user")
+@click.option("-c", "--conversation", help="Only this conversation.")
 @click.option("--yes", is_flag=True, help="Do not ask; needed where no terminal is.")
 @click.option("--no-wait", "waits", flag_value=False, default=True, help="Do not wait until the workers have done it.")
-def erase(user: str, *, yes: bool, waits: bool) -> None:
-    """Delete the conversations and vectors of USER, and cancel what USER has asked before.
+def erase(user: str, *, conversation: str | None, yes: bool, waits: bool) -> None:
+    """Delete the conversations and vectors of USER, or one conversation, and cancel what was asked there before.
 
     Waits until all partitions have done it; Ctrl-C ends the waiting, not the erasure.
     """
     _check_user(user)
+    if conversation is not None and not is_conversation_id(conversation):
+        raise WrongUseError(f"a conversation id has at most {MAX_NAME_LENGTH} characters")
+    scope = Scope(user, conversation)
     settings = settings_of_terminal()
     if not yes:
         if not sys.stdin.isatty():
             raise WrongUseError("nothing is erased: say --yes where no terminal is")
-        click.confirm(f"Delete every conversation and vector of {printable(user)}?", abort=True)
-    run(_erase(settings, user, waits=waits))
+        what = "every conversation and vector" if conversation is None else f"conversation {printable(conversation)}"
+        click.confirm(f"Delete {what} of {printable(user)}?", abort=True)
+    run(_erase(settings, scope, waits=waits))
 
 
 def _check_user(user: str) -> None:
@@ -63,7 +70,7 @@ def _check_user(user: str) -> None:
         raise WrongUseError("a user id has 1-128 characters")
 
 
-async def _sent(settings: Settings, control: Cancel | Erase) -> int:
+async def _sent(settings: Settings, control: Cancel | Erase | EraseConversation) -> int:
     """When the broker received it, in Unix milliseconds."""
     topic = settings.topic("controls")
     await partitions_of(settings.cluster, [topic])
@@ -79,7 +86,7 @@ async def _sent(settings: Settings, control: Cancel | Erase) -> int:
     return int(receipt.timestamp)
 
 
-async def _erase(settings: Settings, user: str, *, waits: bool) -> None:
+async def _erase(settings: Settings, scope: Scope, *, waits: bool) -> None:
     from app.gateway.erasure.erasures import Erasures
 
     topic = settings.topic("controls")
@@ -88,29 +95,34 @@ async def _erase(settings: Settings, user: str, *, waits: bool) -> None:
     if waits:
         await erasures.start()
     try:
-        at = await _sent(settings, Erase(user_id=user))
-        note(f"the erasure of {printable(user)} is on {topic!r}; it holds for what was asked before {_time(at)}")
+        at = await _sent(settings, erase_of(scope.user_id, scope.conversation_id))
+        note(f"the erasure of {_named(scope)} is on {topic!r}; it holds for what was asked before {_time(at)}")
         if waits:
-            erasures.asked(user, at)
-            await _until_done(settings, erasures, user, partitions)
+            erasures.asked(scope, at)
+            await _until_done(settings, erasures, scope, partitions)
     finally:
         await erasures.stop()
 
 
-async def _until_done(settings: Settings, erasures: Erasures, user: str, partitions: int) -> None:
+async def _until_done(settings: Settings, erasures: Erasures, scope: Scope, partitions: int) -> None:
     from app.gateway.erasure.report import report
 
     hint = asyncio.get_running_loop().call_later(
         _PATIENCE_S, note, "[not done yet; is a worker running, and Milvus? `faust -A app worker -l info`]"
     )
     try:
-        while (now := report(erasures, user, settings, partitions))["remaining"]:  # noqa: ASYNC110
+        while (now := report(erasures, scope, settings, partitions))["remaining"]:  # noqa: ASYNC110
             await asyncio.sleep(_CHECK_EVERY_S)
     finally:
         hint.cancel()
-    click.echo(f"{printable(user)} is erased: memory and search, {partitions} partitions")
+    click.echo(f"{_named(scope)} is erased: memory and search, {partitions} partitions")
     last = max(now["logs"].items(), key=lambda log: log[1])
     note(f"Kafka's own copies leave with the retention, the last ones ({last[0]}) by {_time(last[1])}")
+
+
+def _named(scope: Scope) -> str:
+    user = printable(scope.user_id)
+    return user if scope.conversation_id is None else f"conversation {printable(scope.conversation_id)} of {user}"
 
 
 def _time(at: int) -> str:

@@ -13,34 +13,37 @@ from app.reader.position import Edge, seek
 from app.search.kept_rows import up_to_end
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.control import Control, Erase
+from app.wire.control import Control, Erase, EraseConversation
 from app.wire.error import WireError
+from tables.erasures import Scope
 
 
-def user_to_erase(record: ConsumerRecord) -> str | None:
-    """Whose erasure a record of `controls` asks for."""
+def asked_to_erase(record: ConsumerRecord) -> Scope | None:
+    """What a record of `controls` asks to erase."""
     try:
         control = decode(Control, record.value, record.headers)
     except WireError:
         return None  # a dead letter
-    return control.user_id if isinstance(control, Erase) else None
+    return Scope(control.user_id, control.conversation_id) if isinstance(control, Erase | EraseConversation) else None
 
 
 class Erasures:
-    """Whose erasure was sent since it was opened; made by `erasures_from_now`."""
+    """What was asked to be erased since it was opened; made by `erasures_from_now`."""
 
     def __init__(self, controls: AIOKafkaConsumer) -> None:
         self._controls = controls
-        self._users: set[str] = set()
+        self._asked: set[Scope] = set()
         self._reading = asyncio.Lock()
 
-    async def include(self, user_id: str) -> bool:
-        """Whether the user is to be erased by a record that is on `controls` by now. Raises `KafkaError`."""
+    async def include(self, user_id: str, conversation_id: str) -> bool:
+        """Whether the conversation is to be erased, or its user, by a record that is on `controls` by now. Raises
+        `KafkaError`.
+        """
         async with self._reading:
             async for record in up_to_end(self._controls, list(self._controls.assignment())):
-                if (user := user_to_erase(record)) is not None:
-                    self._users.add(user)
-        return user_id in self._users
+                if (scope := asked_to_erase(record)) is not None:
+                    self._asked.add(scope)
+        return not self._asked.isdisjoint({Scope(user_id), Scope(user_id, conversation_id)})
 
 
 @asynccontextmanager

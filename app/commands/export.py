@@ -63,7 +63,7 @@ def export(file: IO[bytes], users: IO[bytes] | None, by: str, **options: object)
     """Write past turns to FILE (standard output) as lines of {"messages": [...]}, as trainers read them.
 
     Only tenants with `training = true` in the policy file are exported; without one, nothing. Left out are erased
-    users, answers that did not end in `stop`, answers with calls of tools, and those that repeat another one. Private
+    turns, answers that did not end in `stop`, answers with calls of tools, and those that repeat another one. Private
     values that the guard has found are placeholders.
     """
     settings = settings_of_terminal()

@@ -28,7 +28,7 @@ from app.wire.request import Message, Priority, Request, Role
 from app.wire.turn import Turn
 from models.generation import FinishReason
 
-ERASED = "left out: their users were erased meanwhile"
+ERASED = "left out: they were erased meanwhile"
 _ANSWERED = frozenset({FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS})
 
 
@@ -79,7 +79,7 @@ def replay(since: int, until: int | None, tenant: str | None, user: str | None, 
     """Ask the requests of past turns again of MODEL, each with the turns before it in its conversation.
 
     Each gives one line of JSON with the former answer and the new one. The requests have the lowest priority, are not
-    remembered and not indexed, and count in the usage of their users' tenants. Turns of erased users are left out.
+    remembered and not indexed, and count in the usage of their users' tenants. Erased turns are left out.
     """
     choice = Choice(since, until, tenant, user, former)
     counts = run(_replay(settings_of_terminal(), choice, Way(**way)))
@@ -149,7 +149,7 @@ class _Replay:
         return int(self.settings.conversation_ttl_s * 1000) * max(1, self.settings.conversation_turns)
 
     async def _ask(self, turn: Turn, before: Iterable[Turn]) -> None:
-        if await self.erasures.include(turn.user_id):
+        if await self.erasures.include(turn.user_id, turn.conversation_id):
             self.counts[ERASED] += 1
             return
         request = request_of(turn, before, self.way)
@@ -165,7 +165,7 @@ class _Replay:
         finally:
             following.close()
             self.tokens.rule.forget((request.user_id, request.request_id))
-        if await self.erasures.include(turn.user_id):
+        if await self.erasures.include(turn.user_id, turn.conversation_id):
             self.counts[ERASED] += 1
             return
         replayed = replayed_of(turn, answer)

@@ -1,4 +1,4 @@
-"""Past turns for commands that use them again: without those of erased users, one partition after the other."""
+"""Past turns for commands that use them again: without erased ones, one partition after the other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiokafka.errors import KafkaError
 
-from app.commands.erasures import user_to_erase
+from app.commands.erasures import asked_to_erase
 from app.commands.scan import records_since
 from app.commands.terminal import note
 from app.kafka.clients import KafkaUnusableError, partitions_of
@@ -16,6 +16,7 @@ from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.turn import Turn
+from tables.erasures import ErasedUntil
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +65,20 @@ async def stored_turns(
         chosen = {_conversation(turn) for turn in turns if choice.includes(turn)}
         if turns := [turn for turn in turns if _conversation(turn) in chosen]:
             marks = await _erased(settings)
-            yield partition, [turn for turn in turns if turn.outlives(marks.get(turn.user_id, 0))]
+            yield partition, [turn for turn in turns if turn.outlives(marks.at(*_conversation(turn)))]
 
 
 def _conversation(turn: Turn) -> tuple[str, str]:
     return turn.user_id, turn.conversation_id
 
 
-async def _erased(settings: Settings) -> dict[str, int]:
-    """When each user was last erased, or asked to be, Unix milliseconds."""
+async def _erased(settings: Settings) -> ErasedUntil:
+    """When users and conversations were last erased, or asked to be."""
     try:
         marks = await erasure_marks(settings)
     except KafkaError as error:
         raise KafkaUnusableError(f"the erasures cannot be read: {error}") from None
     async for record in records_since(settings, "controls", 0):
-        if (user := user_to_erase(record)) is not None:
-            marks[user] = max(marks.get(user, 0), record.timestamp)
+        if (scope := asked_to_erase(record)) is not None:
+            marks.add(scope, record.timestamp)
     return marks

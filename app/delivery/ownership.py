@@ -26,19 +26,18 @@ from app.delivery.commits.handover import Handover, Offsets, decode_handover
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.commits.watermark import Watermark
 from app.delivery.inflight import InFlight
+from app.delivery.marks import PartitionMarks
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.record import REQUESTS, Record, outgoing
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey, recover
 from app.delivery.resume.token_producer import TokenProducer
 from app.delivery.resume.tokens import TokenLog
-from app.delivery.user_locks import UserLocks
 from app.settings import Settings
 from app.wire.error import WireError
 from app.wire.event import EventType, TokenEvent
 from app.wire.incoming import read_request
 from tables import records
-from tables.expiry import mark_of
-from tables.records import Ended, Erased, Table
+from tables.records import Ended, Table
 from tables.store import PartitionStore
 
 log = logging.getLogger(__name__)
@@ -108,10 +107,7 @@ class Ownership:
         self.offsets = {topic: Offsets.resume(head, start.ahead.get(topic, ())) for topic, head in start.heads.items()}
         self.inflight_requests: dict[RequestKey, InFlight] = {}
         self.refused: set[RequestKey] = set()
-        self.erasing: dict[str, Erased] = {}  # marks whose commit is under way
-        # Held from the read of an erasure mark until what follows from it is committed: otherwise the end of a slow
-        # erasure can replace the mark of a newer one whose commit is under way.
-        self.mark_locks = UserLocks()
+        self.marks = PartitionMarks(store)
         self.recovered = RecoveredAnswers()
         self.restored = 0
         self._fencing = asyncio.Lock()
@@ -199,10 +195,6 @@ class Ownership:
             return True
         raw = self.store.get(Table.ENDED, records.key(*key))
         return raw is not None and at - records.decode_row(raw, Ended).at <= self.context.settings.dedup_s * 1000
-
-    def mark_of(self, user_id: str) -> Erased | None:
-        """The mark of the user's last erasure, from the moment at which it is decided; None if there is none."""
-        return self.erasing.get(user_id) or mark_of(self.store, user_id)
 
     async def write_fence(self, mine: set[int]) -> None:
         """Begin a new epoch. Its number is added to `mine` before it can be committed."""

@@ -21,6 +21,7 @@ from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions
 from app.settings import Settings
 from tables.conversations import MemoryRules
+from tables.erasures import Scope
 from tables.expiry import some, tombstones
 from tables.records import Change, Erased, Table, key_parts
 from tables.store_errors import CorruptStoreError
@@ -40,7 +41,7 @@ REPEATED_FOR_MS = 2 * 3_600_000
 class Index(Protocol):
     """What a sweep asks of the index of turns."""
 
-    def erase_again(self, partition: Partition, marks: Iterable[tuple[str, Erased]]) -> None:
+    def erase_again(self, partition: Partition, marks: Iterable[tuple[Scope, Erased]]) -> None:
         """Repeat those deletions of the marks that are due."""
 
     def expire(self, partition: Partition) -> None:
@@ -99,7 +100,7 @@ class Sweeper:
         watermark = await self._partitions.watermark(partition)
         if watermark is None:
             return
-        marks: list[tuple[str, Erased]] = []
+        marks: list[tuple[Scope, Erased]] = []
         scanned: Counter[Table] = Counter()
         deleted: Counter[Table] = Counter()
         expired = tombstones(
@@ -109,7 +110,7 @@ class Sweeper:
             erased_ms=None if self._settings.erased_horizon_s is None else self._settings.erased_horizon_s * 1000,
             watermark=watermark - min(_DELIVERY_MS, self._rules.ttl_ms),
             scanned=scanned,
-            on_mark=lambda user_id, mark: marks.append((user_id, mark)) if _is_young(mark, watermark) else None,
+            on_mark=lambda scope, mark: marks.append((scope, mark)) if _is_young(mark, watermark) else None,
         )
         more = True
         while more and self._is_owned(partition, ownership):

@@ -75,7 +75,8 @@ class Calling(Stage):
         super().__init__(run)
         self._settings = tools.settings
         self._calls = tools.calls_of(run.partition.ownership)
-        self._made = self._calls.committed(run.key) or ToolRounds(run.accepted.at)
+        made = ToolRounds(run.accepted.at, conversation_id=run.accepted.request.conversation_id)
+        self._made = self._calls.committed(run.key) or made
         run.answer.continue_after(self._made)
 
     def is_decided(self, former: Former) -> bool:

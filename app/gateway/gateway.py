@@ -51,6 +51,7 @@ from app.wire.limits import MAX_BEST_OF
 from app.wire.request import Request
 from models.adapter_folders import adapter_folders
 from models.unexpected import type_and_line
+from tables.erasures import Scope
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ class Gateway:
         if settings.policy is not None:
             self._watch = PolicyWatch(settings.policy, policy, (self.models, self.tenants))
         self._following: list[asyncio.Task[None]] = []
-        self.erasures = Erasures(settings, partitions, self._forget, self._withdraw)
+        self.erasures = Erasures(settings, partitions, self._drop, self._withdraw)
         self.asked = AskedRequests(settings, self.erasures, partitions, self.metrics)
         self._accounts = Accounts(
             self.metrics,
@@ -196,13 +197,13 @@ class Gateway:
             await asyncio.sleep(0)  # many tools take milliseconds
         return asked
 
-    async def erase(self, user_id: str) -> None:
-        """Send an erasure of this user (as in Kafka); raises `ApiError`."""
+    async def erase(self, scope: Scope) -> None:
+        """Send an erasure of this user or conversation (as in Kafka); raises `ApiError`."""
         try:
-            self.erasures.asked(user_id, await self.request_producer.erase(user_id))
+            self.erasures.asked(scope, await self.request_producer.erase(scope))
         finally:
             # An erasure that Kafka has not confirmed may still be written.
-            self.live.forget_user(user_id)
+            self.live.drop(scope)
 
     def may_name(self, caller: Caller, model: str) -> bool:
         """Whether the caller's tenant may name this model."""
@@ -238,8 +239,8 @@ class Gateway:
     def _withdraw(self, user_id: str, request_id: str) -> None:
         self.asked.withdraw(user_id, request_id)
 
-    def _forget(self, user_id: str, at: int) -> None:
-        self.live.forget_user(user_id, at)
+    def _drop(self, scope: Scope, at: int) -> None:
+        self.live.drop(scope, at)
 
 
 def _weight(request: Request) -> int:

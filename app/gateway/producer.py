@@ -24,11 +24,12 @@ from app.reader.rule import Key
 from app.settings import Settings
 from app.telemetry.tracing import trace_headers
 from app.wire.codec import encode
-from app.wire.control import Audit, Cancel, Erase
+from app.wire.control import Audit, Cancel, Erase, EraseConversation, erase
 from app.wire.error import ErrorCode, WireError
 from app.wire.headers import WITHDRAWN
 from app.wire.request import Request
 from app.wire.validation import validate_request
+from tables.erasures import Scope
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ ANSWER_S = 5.0
 _REMEMBERED = 10_000
 _PROBE_S = 3.0
 
-Record: TypeAlias = Request | Cancel | Erase | Audit
+Record: TypeAlias = Request | Cancel | Erase | EraseConversation | Audit
 RecordHeaders: TypeAlias = Sequence[tuple[str, bytes]]
 
 
@@ -110,9 +111,9 @@ class RequestProducer:
         """Cancel the request, and let no gateway serve its response any more."""
         await self._send("controls", Cancel(request_id=request_id, user_id=user_id), more=[(WITHDRAWN, b"")])
 
-    async def erase(self, user_id: str) -> int:
+    async def erase(self, scope: Scope) -> int:
         """Send an erasure. Returns its time in Kafka, Unix milliseconds; requests sent up to then are erased."""
-        return (await self._send("controls", Erase(user_id=user_id))).timestamp
+        return (await self._send("controls", erase(scope.user_id, scope.conversation_id))).timestamp
 
     async def audit(self, report: Audit) -> None:
         """Send a report to the owner of the user's partition; raises `ApiError`."""
@@ -164,7 +165,7 @@ class RequestProducer:
 
 
 def _described(record: Record) -> str:
-    about = "" if isinstance(record, Erase | Audit) else f" {record.request_id}"
+    about = f" {record.request_id}" if isinstance(record, Request | Cancel) else ""
     return f"{type(record).__name__.lower()}{about} of {record.user_id!r}"
 
 

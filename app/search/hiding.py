@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from app.search.index import Hide, HideError
 from app.search.intake import Write
 from app.search.rows import rows_of
+from tables.erasures import Scope
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +50,10 @@ class Hiding:
             following = self._waiting.popleft()
             self._running[following] = asyncio.ensure_future(self._work(following))
 
-    def forget(self, user_id: str, until_ms: int) -> None:
-        """Mark the user's turns up to that time as forgotten."""
+    def forget(self, scope: Scope, until_ms: int) -> None:
+        """Mark its turns up to that time as forgotten."""
         for write in self._all:
-            write.forget(user_id, until_ms)
+            write.forget(scope, until_ms)
 
     def revoke(self, partitions: Collection[int]) -> None:
         """Drop what came from these partitions; their next owner reads it again."""

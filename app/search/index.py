@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.wire.turn import Turn
+from tables.erasures import Scope
 
 Indexed = Callable[[str | None], object]
 """Called once per turn: with None when its rows are stored, or with the reason why they never can be."""
@@ -38,7 +39,7 @@ class Index(Protocol):
 
     def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None: ...
 
-    def erase(self, user_id: str, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
+    def erase(self, scope: Scope, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
         """Delete the rows of requests up to `until_ms`; turns of that time had ended by `ended_ms`."""
 
     def expire(self, before_ms: int) -> None:
@@ -65,7 +66,7 @@ class NoIndex:
 
     def erase(
         self,
-        user_id: str,  # noqa: ARG002
+        scope: Scope,  # noqa: ARG002
         until_ms: int,  # noqa: ARG002
         ended_ms: int,  # noqa: ARG002
         done: Callable[[], object],

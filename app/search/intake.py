@@ -17,6 +17,7 @@ from functools import partial
 from app.search.index import Indexed
 from app.search.rows import Row
 from app.wire.turn import Turn
+from tables.erasures import Scope
 
 _MAX_BATCH_BYTES = 8 << 20
 """Well below the size limit of a gRPC message."""
@@ -37,9 +38,9 @@ class Write:
     failures: int = 0
     revoked: bool = False
 
-    def forget(self, user_id: str, until_ms: int) -> None:
-        """Mark it as forgotten if it is of that user and was asked up to that time."""
-        if self.turn.user_id == user_id and not self.turn.outlives(until_ms):
+    def forget(self, scope: Scope, until_ms: int) -> None:
+        """Mark it as forgotten if it belongs to that and was asked up to that time."""
+        if scope.includes(self.turn.user_id, self.turn.conversation_id) and not self.turn.outlives(until_ms):
             self.forgotten = True
 
     @property
@@ -49,9 +50,9 @@ class Write:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Erasure:
-    """Delete all rows of requests that a user sent up to `until_ms`; such turns had ended by `ended_ms`."""
+    """Delete all rows of requests that were sent up to `until_ms`; such turns had ended by `ended_ms`."""
 
-    user_id: str
+    scope: Scope
     until_ms: int
     ended_ms: int
     done: Callable[[], object]
@@ -93,9 +94,9 @@ class Intake:
         self._changed.set()
 
     def _joined(self, erasure: Erasure) -> Erasure:
-        """Merge the erasure with a waiting one of the same user: repeated erasures cost one deletion."""
+        """Merge the erasure with a waiting one of the same: repeated erasures cost one deletion."""
         for entry in self._deletions:
-            if isinstance(entry, Erasure) and (entry.user_id, entry.partition) == (erasure.user_id, erasure.partition):
+            if isinstance(entry, Erasure) and (entry.scope, entry.partition) == (erasure.scope, erasure.partition):
                 self._deletions.remove(entry)
                 return dataclasses.replace(
                     erasure,
@@ -111,10 +112,10 @@ class Intake:
         self._waiting = deque(entry for entry in self._waiting if entry.partition not in partitions)
         self._deletions = deque(entry for entry in self._deletions if entry.partition not in partitions)
 
-    def forget(self, user_id: str, until_ms: int) -> None:
-        """Mark the user's turns up to that time as forgotten; they stay queued, so that `done` is called in order."""
+    def forget(self, scope: Scope, until_ms: int) -> None:
+        """Mark its turns up to that time as forgotten; they stay queued, so that `done` is called in order."""
         for entry in self._waiting:
-            entry.forget(user_id, until_ms)
+            entry.forget(scope, until_ms)
 
     def close(self) -> None:
         """From now on `next_batch` returns the rest without delay, and then None."""

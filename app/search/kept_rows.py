@@ -9,17 +9,17 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from app.delivery.commits.changelog import changelog_topic
 from app.kafka.clients import consumer, start
 from app.settings import Settings
-from tables.records import Erased, GuardSecret, Table, decode_row, key_parts
+from tables.erasures import ErasedUntil, Scope
+from tables.records import Erased, GuardSecret, Table, decode_row
 
 _POLL_MS = 500
 
 
-async def erasure_marks(settings: Settings) -> dict[str, int]:
-    """When each user was last erased, Unix milliseconds. Raises `KafkaError` and `KafkaUnusableError`."""
-    marks: dict[str, int] = {}
+async def erasure_marks(settings: Settings) -> ErasedUntil:
+    """When users and conversations were last erased. Raises `KafkaError` and `KafkaUnusableError`."""
+    marks = ErasedUntil()
     async for record in _rows(settings, Table.ERASED):
-        (user_id,) = key_parts(record.key)
-        marks[user_id] = max(marks.get(user_id, 0), decode_row(record.value, Erased).at)
+        marks.add(Scope.of_key(record.key), decode_row(record.value, Erased).at)
     return marks
 
 

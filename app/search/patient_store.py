@@ -16,6 +16,7 @@ from typing import Any
 
 from app.search.identity import Embeds
 from app.search.vector_store import IndexAwayError, IndexMismatchError, IndexRefusedError, VectorStore
+from tables.erasures import Scope
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +70,9 @@ class PatientStore:
             raise
         self._unflushed += len(rows)
 
-    async def erase(self, user_id: str, until_ms: int, ended_ms: int) -> None:
+    async def erase(self, scope: Scope, until_ms: int, ended_ms: int) -> None:
         """As of `VectorStore`; raises `IndexRefusedError`."""
-        await self._insist(partial(self._vectors.erase, user_id, until_ms, ended_ms))
+        await self._insist(partial(self._vectors.erase, scope, until_ms, ended_ms))
 
     async def expire(self, before_ms: int) -> None:
         """As of `VectorStore`; raises `IndexRefusedError`."""

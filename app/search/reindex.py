@@ -30,6 +30,7 @@ from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.turn import Turn
+from tables.erasures import ErasedUntil
 
 _BATCH_ROWS = 128
 _PROGRESS_EVERY_S = 5.0
@@ -56,7 +57,7 @@ class Reindex:
     report: Callable[[str], None]
     """Called with lines of progress."""
     hide: HideStored | None = None
-    _marks: dict[str, int] = field(default_factory=dict)
+    _marks: ErasedUntil = field(default_factory=ErasedUntil)
     _secrets: dict[int, bytes] = field(default_factory=dict)
     _reported_at: float = 0.0
 
@@ -117,7 +118,7 @@ class Reindex:
     def _is_wanted(self, turn: Turn) -> bool:
         ttl_s = self.settings.index_ttl
         is_expired = bool(ttl_s) and turn.created_at < (time.time() - ttl_s) * 1000
-        return turn.outlives(self._marks.get(turn.user_id, 0)) and not (is_expired or turn.is_refused)
+        return turn.outlives(self._marks.at(turn.user_id, turn.conversation_id)) and not (is_expired or turn.is_refused)
 
     async def _write(self, fresh: VectorStore, done: Reindexed, rows: Sequence[Row]) -> None:
         newest = {row.turn_id: row for row in rows}
@@ -139,6 +140,6 @@ class Reindex:
         return await self.hide(turn, self._secrets[partition])
 
     async def _erase_newer(self, fresh: VectorStore) -> None:
-        for user_id, at in (await erasure_marks(self.settings)).items():
-            if at > self._marks.get(user_id, 0):
-                await fresh.erase(user_id, at, at)
+        for scope, at in (await erasure_marks(self.settings)).all().items():
+            if at > self._marks.of(scope):
+                await fresh.erase(scope, at, at)

@@ -15,6 +15,7 @@ import msgspec
 from app.search.identity import Embeds, Vector
 from app.search.rows import Role
 from app.settings import Settings
+from tables.erasures import Scope
 
 
 class SearchError(Exception):
@@ -41,6 +42,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     """A query over one user's turns. Times are Unix milliseconds, from `since` to just before `until`.
 
     `erased_at`: when the user was last erased. Nothing that was asked up to then is found, even if a row of it is left.
+    `erased`: the same for conversations of the user that are being erased.
     """
 
     user_id: str
@@ -52,6 +54,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     until: int | None = None
     full_text: bool = True
     erased_at: int = 0
+    erased: Mapping[str, int] = {}
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,8 +94,8 @@ class VectorStore(Protocol):
     async def upsert(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write rows with their vectors, as `embedding`; a row of the same `turn_id` is replaced."""
 
-    async def erase(self, user_id: str, until_ms: int, ended_ms: int) -> None:
-        """Delete the rows of what the user asked up to `until_ms`; such turns had ended by `ended_ms`."""
+    async def erase(self, scope: Scope, until_ms: int, ended_ms: int) -> None:
+        """Delete the rows of what was asked up to `until_ms`; such turns had ended by `ended_ms`."""
 
     async def expire(self, before_ms: int) -> None:
         """Delete all rows of turns that ended before that time."""

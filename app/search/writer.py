@@ -34,6 +34,7 @@ from app.search.rows import Row, rows_of
 from app.search.vector_store import IndexRefusedError, VectorStore
 from app.wire.turn import Turn
 from models.embedder import EmbedderError
+from tables.erasures import Scope
 
 log = logging.getLogger(__name__)
 
@@ -79,15 +80,15 @@ class IndexWriter:
         write = Write(turn, rows_of(turn), done, partition, time.monotonic())
         (self._intake if self._hiding is None else self._hiding).add(write)
 
-    def erase(self, user_id: str, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
-        """Delete the rows of what the user asked up to `until_ms`; such turns had ended by `ended_ms`."""
-        self._intake.forget(user_id, until_ms)
+    def erase(self, scope: Scope, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
+        """Delete the rows of what was asked up to `until_ms`; such turns had ended by `ended_ms`."""
+        self._intake.forget(scope, until_ms)
         if self._hiding is not None:
-            self._hiding.forget(user_id, until_ms)
+            self._hiding.forget(scope, until_ms)
         for entry in self._in_hand:
             if isinstance(entry, Write):
-                entry.forget(user_id, until_ms)
-        self._intake.add(Erasure(user_id, until_ms, ended_ms, done, partition, time.monotonic()))
+                entry.forget(scope, until_ms)
+        self._intake.add(Erasure(scope, until_ms, ended_ms, done, partition, time.monotonic()))
 
     def expire(self, before_ms: int) -> None:
         """Delete all rows of turns that ended before that time."""
@@ -164,7 +165,7 @@ class IndexWriter:
             if isinstance(deletion, Expiry):
                 await self._store.expire(deletion.before_ms)
                 return
-            await self._store.erase(deletion.user_id, deletion.until_ms, deletion.ended_ms)
+            await self._store.erase(deletion.scope, deletion.until_ms, deletion.ended_ms)
         except IndexRefusedError as error:
             log.error("index: a deletion is rejected, retrying in %g s: %s", REFUSED_PAUSE_S, error)
             if isinstance(deletion, Erasure):  # the next sweep asks for expired rows again

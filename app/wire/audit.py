@@ -11,7 +11,7 @@ class AuditAction(StrEnum):
     """
     request: A request has ended; `outcome` is its finish reason or error code.
     refusal: A record that is not a valid request; `outcome` is its error code.
-    erasure: A user was erased, in Kafka and Milvus.
+    erasure: A user was erased, or the conversation that is named, in Kafka and Milvus.
     search: A user has searched the history.
     denied: A gateway has refused a caller; `outcome` is the error code.
     retreat: A worker gives an arm of an experiment no more users; the user is `parley`.

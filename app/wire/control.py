@@ -1,4 +1,4 @@
-"""Records of `controls`: cancel a request, erase a user, or audit what a gateway has done."""
+"""Records of `controls`: cancel a request, erase a user or a conversation, or audit what a gateway has done."""
 
 from __future__ import annotations
 
@@ -14,10 +14,23 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="c
     user_id: str
 
 
-class Erase(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="erase"):
-    """Delete everything of a user; requests older than this record are cancelled."""
+class Erase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="erase"):
+    """Delete everything of a user; requests older than this record are cancelled. With `conversation_id`, only that
+    conversation.
+    """
 
     user_id: str
+    conversation_id: str | None = None
+
+
+class EraseConversation(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="erase_conversation"):
+    """Delete one conversation of a user, as `erase` with a `conversation_id` does.
+
+    Parley writes this one: a worker of an older version refuses it, and would erase the user by the other.
+    """
+
+    user_id: str
+    conversation_id: str
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="audit"):
@@ -31,4 +44,11 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="au
     count: int = 1
 
 
-Control = Cancel | Erase | Audit
+Control = Cancel | Erase | EraseConversation | Audit
+
+
+def erase(user_id: str, conversation_id: str | None = None) -> Erase | EraseConversation:
+    """The record that erases a conversation, or everything of the user if none is named."""
+    if conversation_id is None:
+        return Erase(user_id=user_id)
+    return EraseConversation(user_id=user_id, conversation_id=conversation_id)

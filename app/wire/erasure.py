@@ -6,11 +6,13 @@ import msgspec
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """Delete what this user has requested up to `erased_at`, also when it arrives later.
+    """Delete what this user has requested up to `erased_at`, also when it arrives later; with a `conversation_id`, only
+    in that conversation.
 
-    Of several records of a user the highest `erased_at` counts. Times are Unix milliseconds by the broker's clock.
+    Of several records about the same the highest `erased_at` counts. Times are Unix milliseconds by the broker's clock.
     """
 
     user_id: str
     erased_at: int
     created_at: int
+    conversation_id: str | None = None

@@ -51,12 +51,15 @@ TOOL_RESULTS = "tool_results"
 
 
 class RecalledTurn(msgspec.Struct, frozen=True):
-    """An older turn that stands in the prompt; its texts may be cut. `asked_at`: Unix milliseconds."""
+    """An older turn that stands in the prompt; its texts may be cut. `asked_at`: Unix milliseconds. Older workers did
+    not write its conversation.
+    """
 
     request_id: str
     prompt: str
     answer: str
     asked_at: int
+    conversation_id: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -415,7 +415,7 @@ class ToolResultRecord(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tool_call_id: _Optional[str] = ..., content: _Optional[str] = ..., is_error: _Optional[bool] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("request_id", "user_id", "type", "action", "outcome", "at", "tenant", "count")
+    __slots__ = ("request_id", "user_id", "type", "action", "outcome", "at", "tenant", "count", "conversation_id")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -424,6 +424,7 @@ class Control(_message.Message):
     AT_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_ID_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
     type: str
@@ -432,7 +433,8 @@ class Control(_message.Message):
     at: int
     tenant: str
     count: int
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., type: _Optional[str] = ..., action: _Optional[str] = ..., outcome: _Optional[str] = ..., at: _Optional[int] = ..., tenant: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+    conversation_id: str
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., type: _Optional[str] = ..., action: _Optional[str] = ..., outcome: _Optional[str] = ..., at: _Optional[int] = ..., tenant: _Optional[str] = ..., count: _Optional[int] = ..., conversation_id: _Optional[str] = ...) -> None: ...
 
 class Latencies(_message.Message):
     __slots__ = ("count", "sum", "max", "bounds", "buckets")
@@ -573,11 +575,13 @@ class AuditRecord(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., previous: _Optional[str] = ..., action: _Optional[str] = ..., outcome: _Optional[str] = ..., user_id: _Optional[str] = ..., at: _Optional[int] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., model_version: _Optional[str] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., categories: _Optional[_Iterable[str]] = ..., prompt_sha256: _Optional[str] = ..., answer_sha256: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Erasure(_message.Message):
-    __slots__ = ("user_id", "erased_at", "created_at")
+    __slots__ = ("user_id", "erased_at", "created_at", "conversation_id")
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     ERASED_AT_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_ID_FIELD_NUMBER: _ClassVar[int]
     user_id: str
     erased_at: int
     created_at: int
-    def __init__(self, user_id: _Optional[str] = ..., erased_at: _Optional[int] = ..., created_at: _Optional[int] = ...) -> None: ...
+    conversation_id: str
+    def __init__(self, user_id: _Optional[str] = ..., erased_at: _Optional[int] = ..., created_at: _Optional[int] = ..., conversation_id: _Optional[str] = ...) -> None: ...

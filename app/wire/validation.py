@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from app.wire.control import Audit, Cancel, Control, Erase
+from app.wire.control import Audit, Cancel, Control, Erase, EraseConversation
 from app.wire.error import ErrorCode, WireError
 from app.wire.ids import partition_for, tenant_of
 from app.wire.incoming import PROMPTS
@@ -94,7 +94,7 @@ def check_partition(record: Request | Control | ToolResultRecord, partition: int
         f"key: the record is in partition {partition}, and murmur2 of its key gives {right} of {partitions}; set the "
         "producer's partitioner to murmur2 (librdkafka and its clients: partitioner=murmur2_random)"
     )
-    request_id = None if isinstance(record, Erase | Audit) else record.request_id
+    request_id = None if isinstance(record, Erase | EraseConversation | Audit) else record.request_id
     conversation = record.conversation_id if isinstance(record, Request) else DEFAULT_CONVERSATION
     raise WireError(
         ErrorCode.INVALID_REQUEST,
@@ -109,6 +109,8 @@ def validate_control(control: Control, key: bytes | None) -> None:
     """Raise `WireError` unless `control`, read with `key`, satisfies the contract."""
     with _refusing(control):
         _check_identity(control.request_id if isinstance(control, Cancel) else None, control.user_id, key)
+        if isinstance(control, Erase | EraseConversation):
+            _check_lengths(control, "conversation_id")
         if isinstance(control, Audit):
             _in_range("at", control.at, 0, MAX_TIME_MS)
             _in_range("count", control.count, 1, MAX_COUNT)

@@ -26,6 +26,7 @@ from app.settings import Settings, load_settings
 from app.wire.codec import decode
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
+from tables.erasures import ErasedUntil, Scope
 from tables.records import Erased, Table, decode_row, key_parts
 
 _AT_ONCE = 1000
@@ -47,20 +48,24 @@ async def move(old: Settings, new: Settings) -> None:
     try:
         if await _end(reader, _partitions(new, new.topic("turns"))):
             raise MoveError(f"{new.topic('turns')} has records: copy to new topics, with another --to-prefix")
-        erased: dict[str, int] = {}
+        erased = ErasedUntil()
         for table in _TABLES:
             rows = await _rows(reader, old, table)
-            if table is Table.ERASED:
-                erased = {key_parts(key)[0]: decode_row(row.value, Erased).at for key, row in rows.items()}
             copies = _Copies(writer, new, changelog_topic(new, table))
             for key, row in rows.items():
-                await copies.add(row, key_parts(key)[0])
+                if table is Table.ERASED:
+                    scope = Scope.of_key(key)
+                    erased.add(scope, decode_row(row.value, Erased).at)
+                    await copies.add(row, scope.user_id)
+                else:
+                    await copies.add(row, key_parts(key)[0])
             await copies.delivered()
             print(f"{changelog_topic(new, table)}: {len(rows)} rows", flush=True)
         copies, copied, left = _Copies(writer, new, new.topic("turns")), 0, 0
         async for turn in _records(reader, _partitions(old, old.topic("turns"))):
             user = turn.key.decode()
-            if (at := erased.get(user)) and not decode(Turn, turn.value, turn.headers).outlives(at):
+            kept = decode(Turn, turn.value, turn.headers)
+            if (at := erased.at(user, kept.conversation_id)) and not kept.outlives(at):
                 left += 1
                 continue
             await copies.add(turn, user)

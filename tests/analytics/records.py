@@ -16,8 +16,7 @@ def turn_of(user: str, request_id: str = "r", asked_at: int = NOW, **fields: Any
     return Turn(
         request_id=request_id,
         user_id=user,
-        conversation_id="default",
-        **{"prompt": "hello", "answer": "hi", **fields},
+        **{"conversation_id": "default", "prompt": "hello", "answer": "hi", **fields},
         finish_reason=FinishReason.STOP,
         usage=usage,
         model_version="demo",

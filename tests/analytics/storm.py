@@ -21,6 +21,7 @@ from app.wire.codec import decode
 from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.turn import Turn
+from tables.erasures import ErasedUntil, Scope
 from tests.analytics.connect_node import DEPLOY, ConnectNode
 from tests.analytics.postgresql_node import USER, PostgresNode
 from tests.integration.worker.client import Client
@@ -117,7 +118,9 @@ async def _ask(client: Client, chance: random.Random, turns: int, over_s: float)
         user = f"user-{chance.randrange(USERS)}"
         await client.ask(user, f"question {number} \0 of {user}", max_tokens=2, conversation_id=f"c{number % 7}")
         if chance.random() < 10 / turns:
-            await client.send("controls", {"type": "erase", "user_id": user}, user)
+            one = {"type": "erase_conversation", "conversation_id": f"c{chance.randrange(7)}"}
+            erase = chance.choice(({"type": "erase"}, one))
+            await client.send("controls", {"user_id": user, **erase}, user)
         await asyncio.sleep(max(0.0, began + over_s * number / turns - time.monotonic()))
 
 
@@ -185,13 +188,13 @@ async def _turns(client: Client) -> list[Turn]:
 
 
 def _kept(turns: list[Turn], erasures: list[Erasure]) -> dict[Key, tuple[str, str]]:
-    erased: dict[str, int] = {}
+    erased = ErasedUntil()
     for one in erasures:
-        erased[one.user_id] = max(one.erased_at, erased.get(one.user_id, 0))
+        erased.add(Scope(one.user_id, one.conversation_id), one.erased_at)
     return {
         (turn.user_id, turn.request_id): (turn.prompt.replace("\0", "\ufffd"), turn.answer.replace("\0", "\ufffd"))
         for turn in turns
-        if turn.asked_at > erased.get(turn.user_id, -1)
+        if turn.asked_at > erased.at(turn.user_id, turn.conversation_id)
     }
 
 

@@ -130,6 +130,46 @@ async def test_a_conversation_is_saved_as_markdown_and_as_json(
     assert json.loads(texts["JSON"])["turns"][0]["answer"].strip() == answer
 
 
+async def test_a_conversation_is_deleted_on_the_server_in_mid_answer_and_others_stay(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "dela")
+    await say(page, "to be kept")
+    await stop(page)
+    await stored(gateway, "dela", 1)
+    await page.get_by_role("button", name="New conversation").click()
+    await say(page, "to be deleted")
+    await words(page, 2)
+    other = await enter(context, gateway, "dela")
+    await other.get_by_role("button", name="to be deleted", exact=True).click()
+    await expect(other.locator("article .prompt")).to_have_text(["to be deleted"])
+    await page.get_by_role("button", name="Options of to be deleted").click()
+    await page.get_by_role("button", name="Delete conversation…").click()
+    question = page.get_by_role("dialog", name="Delete conversation")
+    await expect(question).to_contain_text("This deletes “to be deleted” on the server")
+    await question.get_by_role("button", name="Keep it").click()
+    await expect(page.locator("#conversations li")).to_have_count(2)
+
+    await page.get_by_role("button", name="Options of to be deleted").click()
+    await page.get_by_role("button", name="Delete conversation…").click()
+    await context.set_offline(True)
+    await question.get_by_role("button", name="Delete", exact=True).click()
+    await expect(question.get_by_role("alert")).to_contain_text("The gateway cannot be reached.")
+    await expect(page.locator("#conversations li")).to_have_count(2)
+    await context.set_offline(False)
+    async with page.expect_response(lambda reply: reply.request.method == "DELETE") as deleted:
+        await question.get_by_role("button", name="Delete", exact=True).click()
+    assert (await (await deleted.value).json())["object"] == "conversation.deleted"
+    await expect(question).not_to_be_visible()
+    for tab in (page, other):
+        await expect(tab.locator("article")).to_have_count(0)
+        await expect(tab.locator("#conversations li")).to_have_text(["to be kept⋯"])
+    await page.reload()
+    await expect(page.locator("#conversations li")).to_have_text(["to be kept⋯"])
+    await page.get_by_role("button", name="to be kept", exact=True).click()
+    await expect(page.locator("article .prompt")).to_have_text(["to be kept"])
+
+
 async def test_all_can_be_erased_on_the_server(context: BrowserContext, gateway: GatewayProcess) -> None:
     page = await enter(context, gateway, "era")
     await say(page, "to be forgotten")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from app.delivery.resume.answer_log import call_id
@@ -32,7 +32,7 @@ def judge_texts(
     rule: ReaderRule,
     turns: dict[Key, Turn],
     settings: Settings,
-    erased: Collection[str],
+    is_erased: Callable[[str, str], bool],
     topics: ToolTopics,
     verdict: Verdict,
     masks: Masks,
@@ -41,7 +41,7 @@ def judge_texts(
 
     A conversation is forgotten once its last turn is older than the TTL, as of the request's own time. Where that time
     is behind the broker's, because the producer's clock is, the sweep may have been first: either prompt is right. For
-    a user who was erased, any number of the last turns is right, since it is not known which of them the erasure met.
+    an erased conversation, any number of the last turns is right, since it is not known which of them the erasure met.
     """
     histories: dict[tuple[str, str], list[list[PastTurn]]] = defaultdict(lambda: [[]])
     last: dict[tuple[str, str], int] = {}
@@ -60,7 +60,7 @@ def judge_texts(
         candidates = [[]] if at - ended > ttl_ms else known
         if at - ended <= ttl_ms < turn.created_at - ended:
             candidates = [*candidates, []]
-        if turn.user_id in erased:
+        if is_erased(*conversation):
             candidates = [one[first:] for one in candidates for first in range(len(one) + 1)]
         answer = rule.answers.get(key)
         tokens = () if answer is None else answer.tokens

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -198,11 +198,11 @@ def judge_records(
     *,
     paced: bool,
     mixed: bool = False,
-    erased: Collection[str] = (),
+    is_erased: Callable[[str, str], bool] = lambda _user, _conversation: False,
     topics: ToolTopics | None = None,
     masks: Masks = lambda _user, _values: NO_MASK,
 ) -> Verdict:
-    """`erased` are users whose conversations were forgotten at some time; `masks` hide values from the model. Workers
+    """`is_erased`: whether a conversation was forgotten at some time; `masks` hide values from the model. Workers
     that are `mixed` do not serve the same models, so before its first token an answer may be routed anew.
     """
     topics = topics or ToolTopics()
@@ -237,7 +237,7 @@ def judge_records(
     verdict.wrong_plans += wrong_memories(verdict.plans, written)
     _judge_order(asked, written, verdict)
     if paced:
-        judge_texts(asked, rule, written, settings, erased, topics, verdict, masks)
+        judge_texts(asked, rule, written, settings, is_erased, topics, verdict, masks)
         verdict.changed += [key for key in asked if key in rule.answers and not is_split(asked[key], rule.answers[key])]
     return verdict
 

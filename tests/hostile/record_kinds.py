@@ -131,7 +131,8 @@ async def _cancels(to: Sender) -> None:
     await to.record(to.request(max_tokens=500))
     for _ in range(3):
         await to.record(cancel, "controls")
-    await to.record(json.dumps({"type": "erase", "user_id": to.user}).encode(), "controls")
+    for kind in ({"type": "erase_conversation", "conversation_id": "default"}, {"type": "erase"}):
+        await to.record(json.dumps({"user_id": to.user, **kind}).encode(), "controls")
 
 
 ENVELOPES = (

@@ -11,6 +11,7 @@ from app.wire.codec import decode
 from app.wire.erasure import Erasure
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
+from tables.erasures import ErasedUntil, Scope
 from tests.faults.verdict import Fetched, Verdict, judge_records, read_topic
 
 _APART = 1000
@@ -34,24 +35,27 @@ async def verdict_of(settings: Settings, former: Settings | None = None, erased:
     if former is not None:
         requests = [*_spread(await read_topic(former, "requests"), settings), *requests]
         tokens = [*await read_topic(former, "tokens"), *(_Moved(one, one.partition + _APART) for one in tokens)]
-    verdict = judge_records(requests, tokens, turns, settings, paced=True, erased=erased)
+    verdict = judge_records(requests, tokens, turns, settings, paced=True, is_erased=lambda user, _: user in erased)
     if erased:
         pardon_cut(verdict, turns, await read_topic(settings, "erasures"))
     return verdict
 
 
 def pardon_cut(verdict: Verdict, turns: list[Fetched], erasures: list[Fetched]) -> None:
-    """An answer that its user's erasure has met leaves an empty turn, whatever its readers have: that is right. Right
-    for no other answer: not for one that was asked later, nor for one of a user who was not erased.
+    """An answer that an erasure of its user or its conversation has met leaves an empty turn, whatever its readers have:
+    that is right. Right for no other answer: not for one that was asked later, nor for one that was not erased.
     """
-    done_at = {
-        one.user_id: one.created_at for record in erasures for one in [decode(Erasure, record.value, record.headers)]
+    done_at = ErasedUntil()
+    for record in erasures:
+        one = decode(Erasure, record.value, record.headers)
+        done_at.add(Scope(one.user_id, one.conversation_id), one.created_at)
+    kept = [decode(Turn, record.value, record.headers) for record in turns]
+    met_at = {
+        (one.user_id, one.request_id): done_at.at(one.user_id, one.conversation_id)
+        for one in kept
+        if not (one.prompt or one.answer)
     }
-    kept = (decode(Turn, record.value, record.headers) for record in turns)
-    empty = {(one.user_id, one.request_id) for one in kept if not (one.prompt or one.answer)}
-    verdict.turn_differs[:] = [
-        key for key in verdict.turn_differs if key not in empty or verdict.asked_at[key] > done_at.get(key[0], -1)
-    ]
+    verdict.turn_differs[:] = [key for key in verdict.turn_differs if verdict.asked_at[key] > met_at.get(key, -1)]
 
 
 def _spread(records: list[Fetched], settings: Settings) -> list[Fetched]:

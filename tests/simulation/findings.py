@@ -17,10 +17,8 @@ from app.delivery.partition import Partition, State
 from app.search.rows import rows_of
 from app.wire.codec import decode
 from app.wire.dead_letters import cause_from
-from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.event import PLAN, TokenEvent
-from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from app.wire.request import Request
 from app.wire.turn import Turn
@@ -28,7 +26,8 @@ from app.wire.usage import UsageWindow
 from app.wire.validation import check_partition, validate_request
 from models.private.mask import NO_MASK, Mask
 from models.private.value import PrivateValue
-from tables.records import Conversation, Erased, GuardSecret, Table, decode_row, key_parts
+from tables.records import GuardSecret, Table, decode_row
+from tables.store import PartitionStore
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
 from tests.faults.audit_verdict import wrong_audit
@@ -36,6 +35,7 @@ from tests.faults.moderation_verdict import wrong_moderation
 from tests.faults.tool_verdict import read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records
 from tests.simulation.broker import Entry
+from tests.simulation.erasures import Erasures, Marked
 from tests.simulation.foreign import wrong_foreign
 from tests.simulation.hostile_verdict import Innocent, readable, wrong_outcomes
 from tests.simulation.process import Process
@@ -82,7 +82,7 @@ class Findings:
         self._events, self._unreadable = readable(self._everything("tokens"))
 
     def outcome(self) -> Outcome:
-        erased, asked = self._erased(), self._asked_at()
+        erasures = self._erasures()
         verdict = judge_records(
             self._read("requests"),
             self._events,
@@ -90,22 +90,28 @@ class Findings:
             self._sim.settings(),
             paced=True,
             mixed=self._sim.mixed,
-            erased=frozenset(erased),
+            is_erased=erasures.touch,
             masks=self._mask,
             topics=read_tool_topics(self._read("tool-calls"), self._read("tool-results"), self._sim.settings()),
         )
         for name in ("turn_differs", "wrong_plans", "wrong_calls"):
             found = getattr(verdict, name)
             found[:] = [key for key in found if self._innocent.key(key)]
-        # A request that was sent before its user's erasure leaves an empty turn, whatever its readers have.
+        # A request that was sent before an erasure leaves an empty turn, whatever its readers have.
         # One that was sent before the mark stood cannot be resumed: what its answer was built on is gone.
         if self._sim.mixed:  # an answer whose model is gone cannot always be continued
             verdict.torn_off.clear()
-        marked = self._marked_at(erased)
         planned = self._planned_at()
-        sent = {key: min(at, planned.get(key, at)) for key, at in asked.items()}
-        verdict.torn_off[:] = [key for key in verdict.torn_off if sent[key] > marked.get(key[0], -1)]
-        verdict.turn_differs[:] = [key for key in verdict.turn_differs if key[0] not in erased or self._is_kept(key)]
+        sent = {key: min(at, planned.get(key, at)) for key, at in erasures.asked.items()}
+        recalls = self._that_recall()
+        verdict.torn_off[:] = [
+            key
+            for key in verdict.torn_off
+            if sent[key] > (erasures.marked_for(key[0]) if key in recalls else erasures.marked_at(key))
+        ]
+        verdict.turn_differs[:] = [
+            key for key in verdict.turn_differs if not erasures.touch_request(key) or self._is_kept(key)
+        ]
         torn = self._sim.torn
         # With the plan that Kafka has lost, the verdict does not know who wrote the answer.
         unknown = ("changed",) if self._sim.routed or self._sim.masked or self._sim.moderated else ()
@@ -115,7 +121,7 @@ class Findings:
             found = getattr(verdict, name)
             found[:] = [key for key in found if key not in torn]
         # Kafka has lost what these answers repeat, or what their conversations were.
-        conversations = self._conversations()
+        conversations = erasures.conversations
         lost = {conversations[key] for key in torn if key in conversations}
         sources = {key: (key[0], plan.cached) for key, plan in verdict.plans.items()}
         verdict.wrong_plans[:] = [key for key in verdict.wrong_plans if sources.get(key) not in torn]
@@ -123,8 +129,12 @@ class Findings:
             verdict.changed[:] = [key for key in verdict.changed if conversations.get(key) not in lost]
         users = {user for user, _ in torn}  # an end that is lost makes the next answer look early
         verdict.out_of_order[:] = [key for key in verdict.out_of_order if key[0] not in users]
-        wrong = [*self._unreadable, *self._wrong(), *self._kept(erased, asked, marked)]
-        wrong += self._quoted(verdict, erased, asked, marked)
+        wrong = [*self._unreadable, *self._wrong(erasures)]
+        wrong += erasures.kept(self._turns(), self._stores())
+        wrong += erasures.wrong_for_sinks(self._read("erasures"))
+        wrong += erasures.quoted(verdict.plans, sent)
+        wrong += erasures.read(self._sim.prompts, sent)
+        wrong += self._told_secrets(erasures)
         return Outcome(verdict, self._sim.world.steps, wrong, self._crashes())
 
     def _mask(self, user: str, values: Iterable[PrivateValue]) -> Mask:
@@ -153,7 +163,7 @@ class Findings:
                     wrong.append(f"{process.name}: {table.value} of {partition.number} differs from its changelog")
         return wrong
 
-    def _wrong(self) -> list[str]:
+    def _wrong(self, erasures: Erasures) -> list[str]:
         wrong = wrong_outcomes(self._sim, self._events, self._read("turns"), self._letters())
         owners = self._owners()
         if sorted(partition.number for _, partition in owners) != list(range(self._sim.partitions)):
@@ -169,7 +179,7 @@ class Findings:
         ]
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
-        wrong += self._wrong_rows()
+        wrong += self._wrong_rows(erasures)
         if self._sim.foreign:
             wrong += wrong_foreign(self._sim.broker, self._read("requests"), self._letters(), self._turns())
         if self._sim.moderated:
@@ -257,12 +267,11 @@ class Findings:
         check_partition(request, entry.partition, self._sim.partitions)
         return request
 
-    def _wrong_rows(self) -> list[str]:
+    def _wrong_rows(self, erasures: Erasures) -> list[str]:
         """Rows of the simulated Milvus that are no turn's, of erased turns, or missing."""
         if self._sim.milvus is None:
             return []
-        erased = self._erased()
-        turns = [turn for turn in self._turns() if turn.outlives(erased.get(turn.user_id, 0))]
+        turns = [one for one in self._turns() if one.outlives(erasures.until(one.user_id, one.conversation_id))]
         wanted = {row.turn_id: row.text for turn in turns for row in rows_of(turn)}
         private = {row.turn_id: turn.private or () for turn in turns for row in rows_of(turn)}
         rows = self._sim.milvus.rows.items()
@@ -294,26 +303,11 @@ class Findings:
         ]
         return wrong_usage(windows, self._read("turns"), sum(unpublished))
 
-    def _erased(self) -> dict[str, int]:
-        """The last erasure of each user that has one, Unix milliseconds."""
-        ownership = [entry for entry in self._read("controls") if FORWARDED not in dict(entry.headers)]
-        controls = [(json.loads(entry.value or b""), entry.timestamp) for entry in ownership]
-        found: dict[str, int] = {}
-        for control, at in controls:
-            if control["type"] == "erase":
-                found[control["user_id"]] = max(at, found.get(control["user_id"], 0))
-        return found
-
-    def _marked_at(self, erased: dict[str, int]) -> dict[str, int]:
-        """When the mark of each user's last erasure was committed."""
-        found: dict[str, int] = {}
-        topic = changelog_topic(self._sim.settings(), Table.ERASED)
-        for entry in self._read(topic):
-            (user,) = key_parts(entry.key or b"")
-            number = partition_for(user, self._sim.partitions)
-            if entry.value and entry.partition == number and decode_row(entry.value, Erased).at >= erased[user]:
-                found.setdefault(user, entry.timestamp)
-        return found
+    def _erasures(self) -> Erasures:
+        found = Marked(self._sim.partitions)
+        found.read_controls(self._read("controls"))
+        found.read_marks(self._read(changelog_topic(self._sim.settings(), Table.ERASED)))
+        return Erasures(found.at, found.marked, self._asked_at(), self._conversations())
 
     def _conversations(self) -> dict[Key, tuple[str, str]]:
         """The conversation of each request."""
@@ -343,54 +337,24 @@ class Findings:
                 planned.setdefault((event.user_id or "", event.request_id or ""), int(details["at"]))
         return planned
 
-    def _quoted(
-        self, verdict: Verdict, erased: dict[str, int], asked: dict[Key, int], marked: dict[str, int]
-    ) -> list[str]:
-        """Answers that repeat, or have read, what their user's erasure had met when they were asked for."""
-        wrong = []
-        for (user, request_id), plan in verdict.plans.items():
-            sources = [plan.cached, *(one.request_id for one in plan.recalled or ())]
-            old = [one for one in sources if one and asked.get((user, one), 0) <= erased.get(user, -1)]
-            if old and min(asked[user, request_id], plan.at or asked[user, request_id]) > marked[user]:
-                wrong.append(f"{user} is erased and {request_id} uses {old}")
-        return wrong
-
-    def _kept(self, erased: dict[str, int], asked: dict[Key, int], marked: dict[str, int]) -> list[str]:
-        """What is left of requests that were sent before their user's erasure, once its mark stands in the table."""
-        wrong = [f"{user} is erased and has no mark" for user in sorted(erased.keys() - marked.keys())]
-        wrong += self._wrong_for_sinks(erased)
-        wrong += [
-            f"{key} was asked after its user's erasure and has read what is older"
-            for key in self._sim.told_secrets
-            if asked[key] > marked.get(key[0], asked[key])
+    def _stores(self) -> list[PartitionStore]:
+        return [
+            partition.ownership.store
+            for process in self._sim.alive
+            for partition in process.worker.partitions.all.values()
+            if partition.state is State.OWNED
         ]
-        for turn in self._turns():
-            is_older = asked[turn.user_id, turn.request_id] <= erased.get(turn.user_id, -1)
-            if is_older and turn.answer and turn.created_at > marked.get(turn.user_id, -1):
-                wrong.append(f"{turn.user_id} is erased and the turn of {turn.request_id} has text")
-        for process in self._sim.alive:
-            owned = [one for one in process.worker.partitions.all.values() if one.state is State.OWNED]
-            for partition in owned:
-                store = partition.ownership.store
-                for key, value in store.scan(Table.CONVERSATIONS):
-                    user, _ = key_parts(key)
-                    turns = decode_row(value, Conversation).turns if user in erased else ()
-                    wrong += [
-                        f"{user} is erased and {turn.request_id} is remembered"
-                        for turn in turns
-                        if asked.get((user, turn.request_id), -1) <= erased[user]
-                    ]
-        return wrong
 
-    def _wrong_for_sinks(self, erased: dict[str, int]) -> list[str]:
-        """Sinks need each erasure once."""
-        records = [decode(Erasure, entry.value, entry.headers) for entry in self._read("erasures")]
-        counts = Counter((record.user_id, record.erased_at) for record in records)
-        newest = {user: max(at for one, at in counts if one == user) for user, _ in counts}
-        wrong = [f"{user} is erased and sinks do not know" for user, at in erased.items() if newest.get(user, -1) < at]
-        return wrong + [
-            f"the erasure of {key} is on `erasures` {count} times" for key, count in counts.items() if count > 1
-        ]
+    def _told_secrets(self, erasures: Erasures) -> list[str]:
+        """Requests after an erasure of their user whose model has read what is older (big_erasure.py)."""
+        asked = erasures.asked
+        told = [key for key in self._sim.told_secrets if asked[key] > erasures.marked.get((key[0], None), asked[key])]
+        return [f"{key} was asked after its user's erasure and has read what is older" for key in told]
+
+    def _that_recall(self) -> set[Key]:
+        """Requests whose prompts may have turns of other conversations."""
+        requests = [json.loads(entry.value or b"") for entry in self._read("requests") if not self._is_bad(entry)]
+        return {(one["user_id"], one["request_id"]) for one in requests if one.get("recall")}
 
     def _is_kept(self, key: Key) -> bool:
         """Whether the turn has any text."""

@@ -52,6 +52,8 @@ _CONTROLS = (
     '{"type": "audit", "user_id": "USER", "action": "search", "outcome": "done", "at": 1000000000000000000000}',
     '{"type": "audit", "user_id": "USER", "action": "search", "outcome": "%s", "at": 1e999}' % ("x" * 900_000),
     '{"type": "audit", "user_id": "USER", "action": "search", "outcome": "%s", "at": -5}' % ("\\u0000" * 100_000),
+    '{"type": "erase_conversation", "user_id": "USER"}',
+    '{"type": "erase_conversation", "user_id": "USER", "conversation_id": "%s"}' % ("\\u0000" * 300),
     "[" * 100_000,
 )  # fmt: skip
 _HEADERS: tuple[Sequence[tuple[str, bytes | None]], ...] = (

@@ -92,12 +92,14 @@ class SimMilvus:
         """The newest rows first: a ranking that does not depend on the question."""
         user = re.search(r'user_id == "([^"]*)"', where)
         since, before, asked = (
-            re.search(rf"{term} (\d+)", where) for term in ("created_at >=", "created_at <", "asked_at >")
+            re.search(rf" and {term} (\d+)", where) for term in ("created_at >=", "created_at <", "asked_at >")
         )
+        erased = re.findall(r'conversation_id != "([^"]*)" or asked_at > (\d+)', where)
         rows = [
             row
             for row in self._server.rows.values()
             if user
+            and all(row["conversation_id"] != name or row["asked_at"] > int(at) for name, at in erased)
             and row["user_id"] == user[1]
             and (since is None or row["created_at"] >= int(since[1]))
             and (before is None or row["created_at"] < int(before[1]))
@@ -108,8 +110,10 @@ class SimMilvus:
     def _delete(self, where: str) -> None:
         user = re.search(r'user_id == "([^"]*)"', where)
         asked = re.search(r"asked_at <= (\d+)", where)
+        conversation = re.search(r'conversation_id == "([^"]*)"', where)
         for key, row in list(self._server.rows.items()):
-            if user and asked and row["user_id"] == user[1] and row["asked_at"] <= int(asked[1]):
+            is_meant = conversation is None or row["conversation_id"] == conversation[1]
+            if user and asked and row["user_id"] == user[1] and is_meant and row["asked_at"] <= int(asked[1]):
                 del self._server.rows[key]
 
     def _describe(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from tests.simulation.hostile import Arrived
 
 SECRET = b"what an erasure has to hide"
+_QUESTION = re.compile(rb"question ([0-9]+)")
 SESSION_S = 4.0
 _ROUNDS_OF_COMMITS = 4
 _PEACE_S = 400.0
@@ -62,6 +64,10 @@ class Load:
     deadlines: float = 0.0
     erases: float = 0.0
     """Share of requests beside which their user is erased."""
+    deletes: float = 0.0
+    """Share of requests beside which their conversation is erased."""
+    conversations: int = 0
+    """How many conversations each user has; 0 for the default one alone."""
     pauses: float = 0.0
     """Share of requests before which the load pauses for longer than conversations live."""
     skewed: float = 0.0
@@ -183,6 +189,8 @@ class Simulation:
         """Hostile records by topic, partition and offset (hostile.py)."""
         self.told_secrets: set[Key] = set()
         """Requests whose model has read what a user's erasure has to hide (big_erasure.py)."""
+        self.prompts: dict[Key, set[str]] = {}
+        """The requests whose questions models have read, by the requests that they answered."""
         self.torn: set[Key] = set()
         """Requests whose events Kafka has lost."""
         self.milvus = MilvusServer(late=0.1) if conditions.milvus else None
@@ -201,8 +209,11 @@ class Simulation:
 
     def _is_deadly(self, job: Job) -> bool:
         user, request_id = job.id.rsplit("/", 1)
-        if SECRET in bytes(token % 256 for token in job.prompt):
+        prompt = bytes(token % 256 for token in job.prompt)
+        if SECRET in prompt:
             self.told_secrets.add((user, request_id))
+        questions = {f"r{number.decode()}" for number in _QUESTION.findall(prompt)}
+        self.prompts.setdefault((user, request_id), set()).update(questions)
         return (user, request_id) in self.deadly
 
     @property
@@ -361,6 +372,7 @@ class Simulation:
             request |= self._tools_of(number, load) | self._same_of(number, load)
             request |= self._recall_of(load) | self._reasoning_of(load)
             request = self._talk_of(request, load)
+            request = {**self._conversation_of(load), **request}
             if self.random.random() < load.pauses:
                 paused += 2.5 * self._conditions.ttl_s
             at = paused + load.over_s * number / load.requests + self.random.random()
@@ -388,6 +400,7 @@ class Simulation:
             elif self.random.random() < load.deadlines:
                 request["deadline_ms"] = self.random.choice((0, 100, 1000, 5000))
             self._erase_beside(at, user, load)
+            self._delete_beside(at, user, str(request.get("conversation_id", "default")), load)
             self.world.after(at, partial(send, request))
             if self.random.random() < load.repeats:
                 self.world.after(at + self.random.choice((0.0, 0.3, 5.0)), partial(send, request))
@@ -413,6 +426,16 @@ class Simulation:
         if load.erases and self.random.random() < load.erases:
             erase = partial(self._send, "controls", user, {"type": "erase", "user_id": user})
             self.world.after(at + self.random.choice((-0.5, 0.0, 0.3, 3.0)), erase)
+
+    def _delete_beside(self, at: float, user: str, conversation: str, load: Load) -> None:
+        if load.deletes and self.random.random() < load.deletes:
+            kind = self.random.choice(("erase_conversation", "erase_conversation", "erase"))
+            delete = {"type": kind, "user_id": user, "conversation_id": conversation}
+            late = self.random.choice((-0.5, 0.0, 0.3, 3.0))
+            self.world.after(at + late, partial(self._send, "controls", user, delete))
+
+    def _conversation_of(self, load: Load) -> dict[str, object]:
+        return {"conversation_id": f"k{self.random.randrange(load.conversations)}"} if load.conversations else {}
 
     def _recall_of(self, load: Load) -> dict[str, object]:
         if not load.recall or self.random.random() >= load.recall:

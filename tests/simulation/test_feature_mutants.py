@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from app.answering import kept, pipeline
 from app.answering.job import job_of
+from app.delivery.marks import PartitionMarks
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
 from app.features.cache import recordings
@@ -30,6 +31,7 @@ from tests.simulation.faults import (
     mixed_storm,
     moderation_storm,
     reasoning_storm,
+    recalling_deletions,
     recalling_storm,
     routed_storm,
 )
@@ -185,7 +187,21 @@ MUTANTS: dict[str, Mutant] = {
     "reasoning leaves before it is judged": Mutant(sentences, "_text_of", _text_alone, reasoning_storm, hint=27),
     "a next owner takes reasoning for text": Mutant(AnswerLog, "has_mixed_text", True, reasoning_storm),
     "a turn has no reasoning": Mutant(kept, "_turn", _without_reasoning, reasoning_storm),
-    "erased turns are recalled": Mutant(Recalling, "_erased_at", lambda *_: -1, recalling_storm, hint=103),
+    "erased turns are recalled": Mutant(
+        Recalling,
+        "_is_erased",
+        lambda *_: False,
+        recalling_storm,
+        hint=103,
+        more=((PartitionMarks, "erased_at", lambda *_: 0),),
+    ),
+    "turns of erased conversations are recalled": Mutant(
+        Recalling,
+        "_is_erased",
+        lambda *_: False,
+        recalling_deletions,
+        more=((PartitionMarks, "being_erased", lambda *_: {}),),
+    ),
 }
 
 

@@ -27,6 +27,7 @@ from app.delivery.commits.audit_chain import extend
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.handover import Handover, Offsets
 from app.delivery.inflight import Forgets, InFlight
+from app.delivery.marks import PartitionMarks
 from app.delivery.open_records import OpenRecords
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
@@ -43,6 +44,7 @@ from app.wire.event import TokenEvent
 from app.wire.request import Request
 from app.wire.turn import Turn
 from models.generation import Delta
+from tables.erasures import Marks, Scope
 from tables.records import Change, Conversation, Erased, Table, decode_row, encode, key
 from tables.tool_calls import ToolRounds, row
 from tables.usage import Windows
@@ -51,11 +53,13 @@ from tests.simulation.broker import Broker, Writer
 from tests.simulation.faults import (
     FAULTS,
     crowded_storm,
+    deleting_storm,
     erasing_storm,
     expiring_storm,
     flooded_storm,
     kill,
     repeated_erasures,
+    replayed_deletions,
     replayed_turns,
     storm,
     suspended_fence,
@@ -201,10 +205,19 @@ def _whatever_is_there(run: Run) -> Any:
 _DELETE_ROWS = controls._delete_rows
 
 
-async def _deletes_once(partition: Partition, user_id: str, mark: Erased) -> None:
+async def _deletes_once(partition: Partition, scope: Scope, mark: Erased) -> None:
     """As if a mark that is there meant that the rows are gone."""
     if partition.ownership.restored or mark.applied > partition.ownership.clock.now() - 100:
-        await _DELETE_ROWS(partition, user_id, mark)
+        await _DELETE_ROWS(partition, scope, mark)
+
+
+def _of_the_user_alone(marks: PartitionMarks, user_id: str, _conversation: str) -> Marks:
+    mark = marks._newest(Scope(user_id))
+    return Marks(() if mark is None else (mark,))
+
+
+def _whatever_the_conversation(scope: Scope, user_id: str, _conversation: str) -> bool:
+    return user_id == scope.user_id
 
 
 def _whole_dead_letter(cause: Cause, key: Any, value: Any, headers: Any, **_: Any) -> DeadLetter:
@@ -323,6 +336,16 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a slow erasure replaces the mark of a newer one": Mutant(
         UserLocks, "of", lambda *_: asyncio.Lock(), repeated_erasures, hint=2
+    ),
+    "nobody asks the mark of a conversation": Mutant(PartitionMarks, "of", _of_the_user_alone, deleting_storm),
+    "the erasure of a conversation leaves running answers alone": Mutant(
+        controls, "_forget_inflight", _forget_no_inflight, deleting_storm
+    ),
+    "the erasure of a conversation reaches the user's others": Mutant(
+        Scope, "includes", _whatever_the_conversation, deleting_storm
+    ),
+    "the turns of an erased conversation are indexed": Mutant(
+        Turns, "_is_forgotten", lambda *_: False, replayed_deletions
     ),
     "sinks do not learn of erasures": Mutant(Controls, "_for_sinks", lambda *_: (), erasing),
     "erased turns are indexed": Mutant(Turns, "_is_forgotten", lambda *_: False, replayed_turns, hint=2),

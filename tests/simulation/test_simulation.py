@@ -11,6 +11,7 @@ from tests.simulation.big_erasure import big_erasure
 from tests.simulation.faults import (
     corrupt_storm,
     crowded_storm,
+    deleting_storm,
     erasing_storm,
     expiring_storm,
     flooded_storm,
@@ -22,8 +23,10 @@ from tests.simulation.faults import (
     moderation_storm,
     reasoning_storm,
     rebalance_while_away,
+    recalling_deletions,
     recalling_storm,
     repeated_erasures,
+    replayed_deletions,
     replayed_turns,
     routed_storm,
     storm,
@@ -38,6 +41,7 @@ from tests.simulation.scenario import Load, Simulation
 
 STORMS = 1000
 ERASURES = 200
+DELETIONS = 100
 WIDE = 150
 TOOLS = 100
 ROUTED = 100
@@ -71,6 +75,13 @@ def test_random_faults_on_random_loads_leave_no_trace(first: int) -> None:
 def test_what_is_erased_among_random_faults_stays_so(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = storm(seed, erases=0.3).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, DELETIONS, AT_ONCE))
+def test_conversations_that_are_erased_among_random_faults_stay_so_and_others_stay(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = deleting_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
@@ -157,6 +168,8 @@ def test_requests_beyond_their_users_share_are_answered_once_and_in_order(first:
         erasing_storm,
         repeated_erasures,
         replayed_turns,
+        replayed_deletions,
+        recalling_deletions,
         crowded_storm,
         corrupt_storm,
         big_erasure,

@@ -16,7 +16,7 @@ from typing import Any
 from app.search.identity import Embeds
 from app.search.query import TurnSearch
 from app.search.rows import Role, request_id_of, turn_id
-from app.search.vector_store import Query, SearchError, VectorStore
+from app.search.vector_store import Hit, Query, SearchError, VectorStore
 from app.wire.event import RecalledTurn
 from models.embedder import EmbedderError
 from models.unexpected import type_and_line
@@ -73,13 +73,13 @@ class RelatedTurns:
         if not ids:
             return []
         rows = await self._vectors.fetch([turn_id(query.user_id, one, role) for one in ids for role in Role])
-        asked_at = {hit.request_id: hit.asked_at for hit in hits}
+        found = {hit.request_id: hit for hit in hits}
         sides: dict[str, dict[str, Mapping[str, Any]]] = {}
         for row in rows:
             sides.setdefault(request_id_of(row["turn_id"]), {})[row["role"]] = row
-        return [_turn(one, sides[one], asked_at[one]) for one in ids if one in sides]
+        return [_turn(found[one], sides[one]) for one in ids if one in sides]
 
 
-def _turn(request_id: str, sides: Mapping[str, Mapping[str, Any]], asked_at: int) -> RecalledTurn:
+def _turn(hit: Hit, sides: Mapping[str, Mapping[str, Any]]) -> RecalledTurn:
     texts = {role: sides[role]["text"][:MOST_CHARACTERS] if role in sides else "" for role in Role}
-    return RecalledTurn(request_id, texts[Role.USER], texts[Role.ASSISTANT], asked_at)
+    return RecalledTurn(hit.request_id, texts[Role.USER], texts[Role.ASSISTANT], hit.asked_at, hit.conversation_id)

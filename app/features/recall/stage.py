@@ -2,8 +2,8 @@
 
 1. Find them in Milvus, before the conversation is read. This takes at most the policy's budget, and an erasure may pass
    meanwhile.
-2. Choose, in the same step that reads the conversation: not what it holds anyway, and nothing that was asked before
-   the user's last erasure. The choice is written to `tokens` with its texts; the next owner has it from there.
+2. Choose, in the same step that reads the conversation: not what it holds anyway, and nothing that was erased, with
+   its user or its conversation. The choice is written to `tokens` with its texts; the next owner has it from there.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Recalling(Stage):
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         plan = await then(plan)
-        recall, request = self._recall, self.run.accepted.request
+        recall, request, marks = self._recall, self.run.accepted.request, self.run.partition.ownership.marks
         if recall.related is None:
             return msgspec.structs.replace(plan, recalled=())
         ttl_ms = int(recall.settings.index_ttl * 1000)
@@ -84,7 +84,8 @@ class Recalling(Stage):
             limit=2 * (recall.count(request) + recall.settings.conversation_turns),  # a turn is two rows
             since=self.run.partition.ownership.clock.now() - ttl_ms if ttl_ms else None,
             until=self.run.accepted.at,
-            erased_at=max(0, self._erased_at()),
+            erased_at=marks.erased_at(request.user_id),
+            erased=marks.being_erased(request.user_id),
         )
         related = await recall.related.find(query, recall.rules.budget_ms / 1000)
         return msgspec.structs.replace(plan, recalled=tuple(related))
@@ -95,8 +96,7 @@ class Recalling(Stage):
             return plan
         if self.run.accepted.former.plan.recalled is None:
             turns = self._chosen(turns, memory)
-        erased_at = self._erased_at()
-        return msgspec.structs.replace(plan, recalled=tuple(turn for turn in turns if turn.asked_at > erased_at))
+        return msgspec.structs.replace(plan, recalled=tuple(turn for turn in turns if not self._is_erased(turn)))
 
     def _chosen(self, related: Sequence[RecalledTurn], memory: Sequence[Turn]) -> tuple[RecalledTurn, ...]:
         """In the order of time."""
@@ -105,7 +105,6 @@ class Recalling(Stage):
         others = [turn for turn in related if turn.request_id not in known]
         return tuple(sorted(others[: self._recall.count(request)], key=lambda turn: turn.asked_at))
 
-    def _erased_at(self) -> int:
-        """When the user was last erased, Unix milliseconds; -1 for never."""
-        mark = self.run.partition.ownership.mark_of(self.run.accepted.request.user_id)
-        return -1 if mark is None else mark.at
+    def _is_erased(self, turn: RecalledTurn) -> bool:
+        marks, user_id = self.run.partition.ownership.marks, self.run.accepted.request.user_id
+        return marks.of(user_id, turn.conversation_id).cover(turn.asked_at)

@@ -103,16 +103,16 @@ class Archive:
             return await self._read_turns(user_id, since_ms)
 
     async def _read_turns(self, user_id: str, since_ms: int | None) -> list[Turn]:
-        erased = self._erasures.at(user_id)
         turns: dict[str, Turn] = {}
         async with aclosing(self._of(user_id, "turns", since_ms)) as records:
             async for record in records:
                 if record.key != user_id.encode():
                     continue  # other users share the partition
                 turn = _turn(record)
-                if turn is not None and turn.user_id == user_id and turn.outlives(erased):
+                if turn is not None and turn.user_id == user_id:
                     turns[turn.request_id] = turn
-        return list(turns.values())
+        at = self._erasures.at
+        return [turn for turn in turns.values() if turn.outlives(at(user_id, turn.conversation_id))]
 
     async def tool_results(self, user_id: str, request_id: str) -> list[ShownResult]:
         """What tools have answered to the calls of a request, as its readers saw it, as long as `tokens` keeps it.
@@ -123,7 +123,7 @@ class Archive:
         if made_at is None:
             return []
         found: dict[str, ShownResult] = {}
-        begun_at: int | None = None
+        begun_at, erased = None, 0
         async with self._turns.turn(user_id):
             self._metrics.scans.inc()
             async with aclosing(self._of(user_id, "tokens", int((made_at - MARGIN_S) * 1000))) as records:
@@ -134,11 +134,12 @@ class Archive:
                     if event is None or event.request_id != request_id:
                         continue
                     begun_at = record.timestamp if begun_at is None else begun_at
+                    erased = self._erasures.at(user_id, event.conversation_id or "")
                     found |= {result.tool_call_id: result for result in _results(event)}
                     if event.is_end:
                         break
         # Whoever has chosen the id may have chosen a later time for it: the log has the time of the answer.
-        return [] if begun_at is None or begun_at <= self._erasures.at(user_id) else list(found.values())
+        return [] if begun_at is None or begun_at <= erased else list(found.values())
 
     def _of(self, user_id: str, topic: str, since_ms: int | None = None) -> AsyncGenerator[ConsumerRecord, None]:
         partition = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))
@@ -155,30 +156,32 @@ class Archive:
         since_ms = None if made_at is None else int((made_at - MARGIN_S) * 1000)
         async with self._turns.turn(user_id):
             self._metrics.scans.inc()
-            erased = self._erasures.at(user_id)
-            if erased > (made_at or 0) * 1000 > 0:
-                return
-            answer = await self._in_tokens(key, since_ms, erased)
+            answer = await self._in_tokens(key, since_ms)
             if answer is None or not (answer.segments or answer.end):
                 answer = await self._in_turns(key, since_ms) or answer
-        if answer is not None:
+        is_erased = answer is not None and self._erased_at(answer) > (made_at or 0) * 1000 > 0
+        if answer is not None and not is_erased:
             _join(answer, self._live.rule.answers.get(key))
             self._live.adopt(answer)
 
-    async def _in_tokens(self, key: Key, since_ms: int | None, erased: int) -> Answer | None:
+    def _erased_at(self, answer: Answer) -> int:
+        return self._erasures.at(answer.user_id, answer.conversation_id)
+
+    async def _in_tokens(self, key: Key, since_ms: int | None) -> Answer | None:
         rule = ReaderRule()
         async with aclosing(self._of(key[0], "tokens", since_ms)) as records:
             async for record in records:
                 _read(rule, record, key)
-                if record.timestamp <= erased:
-                    rule.forget(key)  # an id without a time: events after the erasure belong to another answer
                 answer = rule.answers.get(key)
+                if answer is not None and record.timestamp <= self._erased_at(answer):
+                    rule.forget(key)  # an id without a time: events after the erasure belong to another answer
+                    answer = None
                 # Without a time, the scan may have begun after a fence, and this end may be a former owner's.
                 if since_ms is not None and answer is not None and answer.complete:
                     break
         answer = rule.answers.get(key)
         # An answer that began before the erasure may have events after it.
-        return None if answer is not None and erased and answer.missing else answer
+        return None if answer is not None and answer.missing and self._erased_at(answer) else answer
 
     async def _in_turns(self, key: Key, since_ms: int | None) -> Answer | None:
         for turn in await self._read_turns(key[0], since_ms):

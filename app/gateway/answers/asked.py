@@ -73,14 +73,19 @@ class AskedRequests:
         made_at = time_of(request_id)
         if made_at is None or made_at + self._settings.requests_retention_s < time.time():
             return None
-        if self._erasures.at(user_id) >= made_at * 1000:
-            return None
         key = (user_id, request_id)
         if key in self._withdrawn:
             return None
-        if (held := self._held.get(key)) is not None:
+        asked = self._held.get(key)
+        if asked is None:
+            asked = await self._searched(user_id, request_id)
+        else:
             self._held.move_to_end(key)
-            return held
+        if asked is None or self._erasures.at(user_id, asked.request.conversation_id) >= made_at * 1000:
+            return None
+        return asked
+
+    async def _searched(self, user_id: str, request_id: str) -> Asked | None:
         wanted = self._wanted.setdefault(user_id, {})
         future = wanted.setdefault(request_id, asyncio.get_running_loop().create_future())
         if user_id not in self._searching:

@@ -6,7 +6,7 @@ memory; otherwise each of them would have to be searched in the log. Memory is b
 The answers that changed least recently are dropped first; answers with readers stay. Older answers are read from the
 log (`archive`).
 
-Answers of erased users are dropped, whichever gateway or producer has sent the erasure (erasure/).
+Answers that are erased are dropped, whichever gateway or producer has sent the erasure (erasure/).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from app.wire.error import WireError
 from app.wire.event import EventType, TokenEvent
 from app.wire.ids import partition_for
 from models.unexpected import type_and_line
+from tables.erasures import Scope
 
 log = logging.getLogger(__name__)
 
@@ -78,14 +79,16 @@ class LiveObserver:
 
 
 class LiveAnswers:
-    """`erased_at` returns when a user was last erased: events from before are not kept, however late they arrive."""
+    """`erased_at` returns when a user or a conversation was last erased: events from before are not kept, however late
+    they arrive.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         topic: str,
         partitions: int,
-        erased_at: Callable[[str], int],
+        erased_at: Callable[[str, str], int],
         *,
         most_events: int,
         most_bytes: int,
@@ -191,7 +194,7 @@ class LiveAnswers:
         return None if answer is None or self._is_rest(answer) else answer
 
     def _is_rest(self, answer: Answer) -> bool:
-        return bool(self._erased_at(answer.user_id) and answer.missing)
+        return bool(answer.missing and self._erased_at(answer.user_id, answer.conversation_id))
 
     def watch(self, user_id: str, request_id: str) -> Watch:
         key = (user_id, request_id)
@@ -207,10 +210,11 @@ class LiveAnswers:
         for watch in self._watches.get(key, ()):
             watch.wake()
 
-    def forget_user(self, user_id: str, at: int | None = None) -> None:
-        """Drop the user's answers. Readers of them get what comes later. `at`: Unix milliseconds, None for now."""
-        for key in [key for key, answer in self.rule.answers.items() if key[0] == user_id and _began_by(answer, at)]:
-            self._forget(key)
+    def drop(self, scope: Scope, at: int | None = None) -> None:
+        """Drop answers that are erased. Readers of them get what comes later. `at`: Unix milliseconds, None for now."""
+        for key, answer in list(self.rule.answers.items()):
+            if scope.includes(answer.user_id, answer.conversation_id) and _began_by(answer, at):
+                self._forget(key)
 
     def _detach(self, key: Key, watch: Watch) -> None:
         watches = self._watches.get(key, set())
@@ -296,7 +300,7 @@ class LiveAnswers:
         if record.offset >= self._next_offset.get(record.partition, 0):
             self._next_offset[record.partition] = record.offset + 1
             self._observer.answer_grew(update)
-        erased_at = self._erased_at(update.answer.user_id)
+        erased_at = self._erased_at(update.answer.user_id, update.answer.conversation_id)
         if erased_at and (event.timestamp or 0) <= erased_at:
             self._forget(key)
             return

@@ -1,1 +1,1 @@
-"""Which data of a user is erased, and how far an erasure has come."""
+"""Which data is erased, and how far an erasure has come."""

@@ -1,9 +1,9 @@
-"""Erased users and the progress of their erasures: the gateway's copy of the workers' table `erased`.
+"""What is erased, and the progress of erasures: the gateway's copy of the workers' table `erased`.
 
-A gateway serves older data (answers in memory, `tokens`, `turns`, Milvus) only if it was asked for after the user's
-last erasure. It decides that by the same table as the workers: the table's changelog is compacted and outlives
-everything that it protects. A topic with a shorter retention would not do: once the erasure's record had left
-`controls`, the erased text would be served again.
+A gateway serves older data (answers in memory, `tokens`, `turns`, Milvus) only if it was asked for after the last
+erasure of the user and of the conversation (`at`). It decides that by the same table as the workers: the table's
+changelog is compacted and outlives everything that it protects. A topic with a shorter retention would not do: once the
+erasure's record had left `controls`, the erased text would be served again.
 
 Erasures that no worker has processed yet are not in the table. The gateway reads them from `controls`, starting at the
 workers' committed offsets.
@@ -25,13 +25,15 @@ from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import CONTROLS
 from app.gateway.errors import lasting
 from app.kafka.clients import KafkaUnusableError, consumer, start
+from app.search.vector_store import Hit
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.control import Cancel, Control, Erase
+from app.wire.control import Cancel, Control, Erase, EraseConversation
 from app.wire.error import WireError
 from app.wire.headers import is_forwarded, is_withdrawal
 from app.wire.validation import validate_control
-from tables.records import Erased, Table, decode_row, key_parts
+from tables.erasures import ErasedUntil, Scope
+from tables.records import Erased, Table, decode_row
 
 log = logging.getLogger(__name__)
 
@@ -49,23 +51,23 @@ class Progress:
 
 
 class Erasures:
-    """`on_erased` is called with each erasure that is read, and its time in Unix milliseconds; `on_withdrawn` with the
-    user and the request of each response that is deleted.
+    """`on_erased` is called with what each erasure that is read is about, and its time in Unix milliseconds;
+    `on_withdrawn` with the user and the request of each response that is deleted.
     """
 
     def __init__(
         self,
         settings: Settings,
         partitions: int,
-        on_erased: Callable[[str, int], None],
+        on_erased: Callable[[Scope, int], None],
         on_withdrawn: Callable[[str, str], None],
     ) -> None:
         self._on_withdrawn = on_withdrawn
         self._settings = settings
         self._partitions = partitions
         self._on_erased = on_erased
-        self._at: dict[str, int] = {}
-        self._open: dict[str, Progress] = {}
+        self._until = ErasedUntil()
+        self._open: dict[Scope, Progress] = {}
         self._next: dict[TopicPartition, int] = {}
         self._has_table = False
         self._consumer: AIOKafkaConsumer | None = None
@@ -88,20 +90,35 @@ class Erasures:
         if self._consumer is not None:
             await asyncio.gather(self._consumer.stop(), return_exceptions=True)
 
-    def at(self, user_id: str) -> int:
-        """Time of the user's last erasure in Unix milliseconds; 0 if there is none."""
-        return self._at.get(user_id, 0)
+    def at(self, user_id: str, conversation_id: str) -> int:
+        """Time of the last erasure of the user or of this conversation in Unix milliseconds; 0 if there is none."""
+        return self._until.at(user_id, conversation_id)
 
-    def progress(self, user_id: str) -> Progress | None:
-        """Progress of the user's last erasure; None if it is complete or there is none."""
-        return self._open.get(user_id)
+    def cover(self, hit: Hit) -> bool:
+        """Whether the row belongs to a turn that is erased, and has not been deleted or was written again."""
+        return 0 < hit.asked_at <= self.at(hit.user_id, hit.conversation_id)
 
-    def asked(self, user_id: str, at: int) -> None:
-        """Record an erasure of the user at that time."""
-        if at > self.at(user_id):
-            self._at[user_id] = at
-            self._open[user_id] = Progress(at)
-            self._on_erased(user_id, at)
+    def of(self, scope: Scope) -> int:
+        """Time of the last erasure of exactly that in Unix milliseconds; 0 if there is none."""
+        return self._until.of(scope)
+
+    def progress(self, scope: Scope) -> Progress | None:
+        """Progress of the last erasure of exactly that; None if it is complete or there is none."""
+        return self._open.get(scope)
+
+    def under_way(self, user_id: str) -> dict[str, int]:
+        """The user's conversations whose erasure is not complete, and its time."""
+        return {
+            scope.conversation_id: progress.asked_at
+            for scope, progress in self._open.items()
+            if scope.user_id == user_id and scope.conversation_id is not None
+        }
+
+    def asked(self, scope: Scope, at: int) -> None:
+        """Record an erasure at that time."""
+        if self._until.add(scope, at):
+            self._open[scope] = Progress(at)
+            self._on_erased(scope, at)
 
     async def _open_consumer(self) -> AIOKafkaConsumer:
         records = consumer(self._settings.cluster)
@@ -160,35 +177,34 @@ class Erasures:
                 validate_control(control, record.key)
             except WireError:
                 continue  # the worker writes a dead letter for it
-            if isinstance(control, Erase) and not is_forwarded(record.headers):
-                self.asked(control.user_id, record.timestamp)
+            if isinstance(control, Erase | EraseConversation) and not is_forwarded(record.headers):
+                self.asked(Scope(control.user_id, control.conversation_id), record.timestamp)
             elif isinstance(control, Cancel) and is_withdrawal(record.headers):
                 self._on_withdrawn(control.user_id, control.request_id)
 
     def _read_marks(self, batch: Iterable[ConsumerRecord]) -> None:
         for record in batch:
             try:
-                (user_id,) = key_parts(record.key or b"")
+                scope = Scope.of_key(record.key or b"")
                 mark = None if record.value is None else decode_row(record.value, Erased)
             except (msgspec.MsgspecError, ValueError):
                 log.warning("%s[%d]@%d is not an erasure mark", record.topic, record.partition, record.offset)
                 continue
             if mark is None:
-                self._at.pop(user_id, None)
-                self._open.pop(user_id, None)
+                self._until.forget(scope)
+                self._open.pop(scope, None)
             else:
-                self._apply_mark(user_id, record.partition, mark)
+                self._apply_mark(scope, record.partition, mark)
 
-    def _apply_mark(self, user_id: str, partition: int, mark: Erased) -> None:
-        progress = self._open.get(user_id)
-        if mark.at > self.at(user_id):
-            self._at[user_id] = mark.at
-            self._on_erased(user_id, mark.at)
-            progress = progress or self._open.setdefault(user_id, Progress(mark.at))
+    def _apply_mark(self, scope: Scope, partition: int, mark: Erased) -> None:
+        progress = self._open.get(scope)
+        if self._until.add(scope, mark.at):
+            self._on_erased(scope, mark.at)
+            progress = progress or self._open.setdefault(scope, Progress(mark.at))
         if progress is None or mark.at < progress.asked_at:
             return
         progress.forgotten.add(partition)
         if mark.done:
             progress.indexed.add(partition)
         if len(progress.indexed) == self._partitions:
-            del self._open[user_id]
+            del self._open[scope]

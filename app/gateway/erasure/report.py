@@ -9,14 +9,15 @@ from typing import Any
 from app.gateway.erasure.erasures import Erasures
 from app.settings import Settings
 from app.settings.kafka import COMPACTION_LAG_S, SEGMENT_S
+from tables.erasures import Scope
 
 
-def report(erasures: Erasures, user_id: str, settings: Settings, partitions: int) -> dict[str, Any]:
-    at = erasures.at(user_id)
+def report(erasures: Erasures, scope: Scope, settings: Settings, partitions: int) -> dict[str, Any]:
+    at = erasures.of(scope)
     if not at:
         return {"status": "none", "erased_at": None, "remaining": [], "logs": {}}
     remaining: list[dict[str, Any]] = []
-    progress = erasures.progress(user_id)
+    progress = erasures.progress(scope)
     if progress is not None:
         for part, done in (("memory", progress.forgotten), ("search", progress.indexed)):
             if len(done) < partitions:

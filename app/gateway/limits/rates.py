@@ -29,6 +29,7 @@ class Limits:
         self._lookups = Buckets(settings.gateway_requests_per_min, "look-ups")
         self._tenant_lookups = Buckets(settings.gateway_tenant_requests_per_min, "look-ups of this tenant")
         self._erasures = Buckets(bounds.ERASURES_PER_MIN, "erasures")
+        self._conversation_erasures = Buckets(bounds.CONVERSATION_ERASURES_PER_MIN, "deletions of conversations")
         self._requests = Buckets(settings.gateway_requests_per_min, "requests")
         self._tokens = Buckets(settings.gateway_tokens_per_min, "tokens")
         self._tenant_requests = Buckets(settings.gateway_tenant_requests_per_min, "requests of this tenant")
@@ -65,9 +66,16 @@ class Limits:
 
     def erase(self, identity: Identity) -> None:
         """Admit one erasure; raises `ApiError`."""
+        self._admit_erasure(identity, self._erasures)
+
+    def erase_conversation(self, identity: Identity) -> None:
+        """Admit the erasure of one conversation; raises `ApiError`."""
+        self._admit_erasure(identity, self._conversation_erasures)
+
+    def _admit_erasure(self, identity: Identity, erasures: Buckets) -> None:
         self.admit_lookup(identity)
-        self._erasures.check(identity.user_id)
-        self._erasures.spend(identity.user_id, 1)
+        erasures.check(identity.user_id)
+        erasures.spend(identity.user_id, 1)
 
     def count_tokens(self, user_id: str, tokens: int) -> None:
         """Count generated tokens of the user; the level may become negative."""

@@ -23,6 +23,7 @@ from app.gateway.gateway import gateway_of
 from app.wire.error import ErrorCode
 from app.wire.ids import tenant_of
 from app.wire.limits import is_user_id
+from tables.erasures import Scope
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"])
 
@@ -64,6 +65,6 @@ async def erase(request: Request, user_id: str) -> Response:
     if not is_user_id(user_id):
         raise ApiError(ErrorCode.INVALID_REQUEST, "user_id: must have 1-128 characters", param="user_id")
     gateway.limits.erase(caller.identity(None if caller.is_development else caller.user))
-    await gateway.erase(user_id)
+    await gateway.erase(Scope(user_id))
     gateway.audit_trail.administered(caller, f"erase {user_id}")
     return json_response({"user_id": user_id, "status": "erasing"}, 202)

@@ -9,15 +9,18 @@ from starlette.responses import Response
 from app.gateway.bodies.openapi import replies, shape
 from app.gateway.bodies.parameters import ignored_header
 from app.gateway.bodies.reading import read_parameters, schema_of
-from app.gateway.errors import json_response
+from app.gateway.errors import invalid, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.openai.conversation import ConversationBody, items_of
 from app.gateway.openai.pages import LIST, Order, page_of
 from app.gateway.streams.while_connected import while_connected
+from app.wire.limits import MAX_NAME_LENGTH, is_conversation_id
+from tables.erasures import Scope
 
 router = APIRouter(prefix="/v1/conversations", tags=["openai"])
 
 _CONVERSATION = shape(id="string", object="string", created_at="integer", metadata="object")
+_DELETED = shape(id="string", object="string", deleted="boolean")
 
 
 @router.post("", openapi_extra=schema_of(ConversationBody), responses=replies(_CONVERSATION, 413, 415))
@@ -26,6 +29,22 @@ async def create(request: Request) -> Response:
     await gateway_of(request).access.caller(request)
     body, ignored = await read_parameters(request, ConversationBody)
     return json_response(body.created(), headers=ignored_header(ignored))
+
+
+@router.delete("/{conversation_id:path}", responses=replies(_DELETED))
+async def delete(request: Request, conversation_id: str) -> Response:
+    """Erase the conversation with its turns and responses. From this reply on nothing of it is served;
+    `GET /v1/users/{user_id}/erasure?conversation_id=` shows how far the workers are.
+
+    The reply is the same for one that does not exist. A conversation that begins later under this id is a new one.
+    """
+    gateway = gateway_of(request)
+    identity = await gateway.access.identify(request)
+    if not is_conversation_id(conversation_id):
+        raise invalid("conversation_id", f"has more than {MAX_NAME_LENGTH} characters")
+    gateway.limits.erase_conversation(identity)
+    await gateway.erase(Scope(identity.user_id, conversation_id))
+    return json_response({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
 
 @router.get("/{conversation_id:path}/items", responses=replies(LIST))

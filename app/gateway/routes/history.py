@@ -20,6 +20,7 @@ from app.search.vector_store import Query
 from app.wire.error import ErrorCode
 from app.wire.limits import INT64
 from app.wire.turn import Turn
+from tables.erasures import Scope
 
 router = APIRouter(prefix="/v1", tags=["history"])
 
@@ -76,9 +77,11 @@ async def search(
         role=None if role is None else Role(role),
         since=since,
         until=until,
-        erased_at=gateway.erasures.at(identity.user_id),
+        erased_at=gateway.erasures.of(Scope(identity.user_id)),
+        erased=gateway.erasures.under_way(identity.user_id),
     )
-    return json_response({"query": text, "hits": await while_connected(request, gateway.searching.search(query))})
+    hits = await while_connected(request, gateway.searching.search(query))
+    return json_response({"query": text, "hits": [hit for hit in hits if not gateway.erasures.cover(hit)]})
 
 
 @router.get("/conversations", responses=replies(shape(conversations="array")))
@@ -128,7 +131,7 @@ async def erase(request: Request, user_id: str) -> Response:
     gateway = gateway_of(request)
     identity = await _self(request, user_id)
     gateway.limits.erase(identity)
-    await gateway.erase(identity.user_id)
+    await gateway.erase(Scope(identity.user_id))
     return json_response({"user_id": user_id, "status": "erasing"}, 202)
 
 
@@ -138,8 +141,8 @@ async def erase(request: Request, user_id: str) -> Response:
         shape(user_id="string", status="string", erased_at=["integer", "null"], remaining="array", logs="object")
     ),
 )
-async def erasure(request: Request, user_id: str) -> Response:
-    """Progress of the user's last erasure: `none`, `erasing` or `done`, and what remains.
+async def erasure(request: Request, user_id: str, conversation_id: str | None = None) -> Response:
+    """Progress of the last erasure of the user, or of one conversation: `none`, `erasing` or `done`, and what remains.
 
     `logs` contains the times (Unix milliseconds) until which Kafka's logs may still contain copies, which are not
     served.
@@ -147,7 +150,8 @@ async def erasure(request: Request, user_id: str) -> Response:
     gateway = gateway_of(request)
     identity = await _self(request, user_id)
     gateway.limits.admit_lookup(identity)
-    status = report(gateway.erasures, identity.user_id, gateway.settings, gateway.partitions)
+    scope = Scope(identity.user_id, conversation_id)
+    status = report(gateway.erasures, scope, gateway.settings, gateway.partitions)
     return json_response({"user_id": user_id, **status})
 
 

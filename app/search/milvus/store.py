@@ -8,6 +8,7 @@ and BM25 scores are not comparable, so they are not added up. Rows of collection
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from app.search.milvus.connection import COLLECTION_NOT_FOUND, COLLECTION_NOT_LO
 from app.search.rows import Role, request_id_of
 from app.search.stop_words import without_stop_words
 from app.search.vector_store import Hit, IndexAwayError, Query, SearchError
+from tables.erasures import Scope
 
 _FIELDS = ["turn_id", "text", "created_at", "embedding", *TEXT_FIELDS]
 _RRF_K = 60
@@ -49,11 +51,12 @@ class MilvusStore:
             rows = [{name: value for name, value in row.items() if name != "asked_at"} for row in rows]
         await self._milvus.call("upsert", self._collection, list(rows))
 
-    async def erase(self, user_id: str, until_ms: int, ended_ms: int) -> None:
+    async def erase(self, scope: Scope, until_ms: int, ended_ms: int) -> None:
+        about = partial(turns_where, scope.user_id, conversation_id=scope.conversation_id)
         if self._layout is None or self._layout.asked_at:
-            await self._delete(turns_where(user_id, asked_until_ms=until_ms))
+            await self._delete(about(asked_until_ms=until_ms))
         else:  # everything that had ended by the time of the erasure
-            await self._delete(turns_where(user_id, before_ms=max(until_ms, ended_ms) + 1))
+            await self._delete(about(before_ms=max(until_ms, ended_ms) + 1))
 
     async def expire(self, before_ms: int) -> None:
         await self._delete(f"created_at < {before_ms:d}")
@@ -137,6 +140,8 @@ class MilvusStore:
             before_ms=query.until,
             asked_after_ms=query.erased_at if query.erased_at and self._layout.asked_at else None,
         )
+        since = "asked_at" if self._layout.asked_at else "created_at"
+        where = " and ".join([where, *(_not_erased(*one, since) for one in query.erased.items())])
         if query.full_text and self._layout.full_text:
             rows = await self._hybrid(query, vector, where, _fields(self._layout))
         else:
@@ -172,6 +177,10 @@ def _since(query: Query, layout: Layout) -> int | None:
     if not query.erased_at or layout.asked_at:
         return query.since
     return max(query.erased_at + 1, query.since or 0)
+
+
+def _not_erased(conversation_id: str, at: int, since: str) -> str:
+    return f"(conversation_id != {literal(conversation_id)} or {since} > {at:d})"
 
 
 def _hit(row: Mapping[str, Any], vector: Vector) -> Hit:

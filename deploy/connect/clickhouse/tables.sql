@@ -22,14 +22,17 @@ CREATE TABLE IF NOT EXISTS turns (
     created DateTime64(3) ALIAS fromUnixTimestamp64Milli(created_at)
 ) ENGINE = ReplacingMergeTree(created_at) ORDER BY (user_id, request_id);
 
-CREATE TABLE IF NOT EXISTS erasures (user_id String, erased_at Int64, created_at Int64)
-ENGINE = ReplacingMergeTree(erased_at) ORDER BY user_id;
+-- Of a user, or of one conversation of a user.
+CREATE TABLE IF NOT EXISTS erasures (user_id String, erased_at Int64, created_at Int64, conversation_id Nullable(String))
+ENGINE = ReplacingMergeTree(erased_at) ORDER BY (user_id, isNull(conversation_id), ifNull(conversation_id, ''));
 
 -- What dashboards read: each turn once, and none that was erased, however late it came.
-CREATE VIEW IF NOT EXISTS turns_now AS
-SELECT turns.*, requested_at, created FROM turns FINAL
-LEFT JOIN (SELECT user_id, max(erased_at) AS erased_until FROM erasures GROUP BY user_id) AS marks USING user_id
-WHERE requested_at > erased_until;
+CREATE OR REPLACE VIEW turns_now AS
+SELECT *, requested_at, created FROM turns FINAL
+WHERE (user_id, request_id) NOT IN (
+    SELECT user_id, request_id FROM turns INNER JOIN erasures USING user_id
+    WHERE requested_at <= erased_at AND (isNull(erasures.conversation_id) OR erasures.conversation_id = turns.conversation_id)
+);
 
 CREATE TABLE IF NOT EXISTS usage (
     window_start Int64, window_ms Int64, tenant String, model LowCardinality(String), route String, experiment String, arm String,

@@ -46,10 +46,15 @@ create index if not exists turns_created_at on parley.turns (created_at);
 create index if not exists turns_conversation on parley.turns (user_id, conversation_id, created_at);
 
 create table if not exists parley.erasures (
-    user_id text primary key,
+    user_id text not null,
     erased_at timestamptz not null,
-    created_at timestamptz not null
+    created_at timestamptz not null,
+    conversation_id text
 );
+-- Of a user, or of one conversation of a user.
+alter table parley.erasures add column if not exists conversation_id text;
+alter table parley.erasures drop constraint if exists erasures_pkey;
+create unique index if not exists erasures_about on parley.erasures (user_id, conversation_id) nulls not distinct;
 
 create table if not exists parley.usage (
     window_start timestamptz not null,
@@ -158,7 +163,10 @@ create or replace function parley.save_turn(turn jsonb) returns void language pl
 declare
     asked timestamptz := least(parley.time_of(turn #> '{timing,requested_at}'), parley.time_of(turn -> 'created_at'));
 begin
-    if exists (select from parley.erasures where user_id = turn ->> 'user_id' and erased_at >= asked) then
+    if exists (
+        select from parley.erasures where user_id = turn ->> 'user_id' and erased_at >= asked
+        and (conversation_id is null or conversation_id = turn ->> 'conversation_id')
+    ) then
         return;
     end if;
     insert into parley.turns as old values (
@@ -184,17 +192,19 @@ end $$;
 create or replace function parley.save_erasure(erasure jsonb) returns void language plpgsql as $$
 declare
     erased timestamptz := parley.time_of(erasure -> 'erased_at');
+    conversation text := erasure ->> 'conversation_id';
 begin
     insert into parley.erasures as old
-    values (erasure ->> 'user_id', erased, parley.time_of(erasure -> 'created_at'))
-    on conflict (user_id) do update set erased_at = excluded.erased_at, created_at = excluded.created_at
-    where excluded.erased_at > old.erased_at;
-    delete from parley.turns where user_id = erasure ->> 'user_id' and requested_at <= erased;
-    update parley.rejected set record = null, reason = 'its user was erased'
+    values (erasure ->> 'user_id', erased, parley.time_of(erasure -> 'created_at'), conversation)
+    on conflict (user_id, conversation_id) do update
+    set erased_at = excluded.erased_at, created_at = excluded.created_at where excluded.erased_at > old.erased_at;
+    delete from parley.turns where user_id = erasure ->> 'user_id' and requested_at <= erased
+    and (conversation is null or conversation_id = conversation);
+    update parley.rejected set record = null, reason = 'its user or a conversation was erased'
     where record is not null and parley.may_be_of(rejected, erasure ->> 'user_id');
 end $$;
 
--- A record that cannot be read may be of each user whose id is in it.
+-- A record that cannot be read may be of each user whose id is in it, and of each conversation of that user.
 create or replace function parley.may_be_of(one parley.rejected, erased text) returns boolean language sql as $$
     select coalesce(one.user_id = erased, strpos(one.record, erased) > 0)
 $$;
@@ -210,7 +220,7 @@ create or replace function parley.reject(one parley.rejected) returns void langu
 begin
     if exists (select from parley.erasures where parley.may_be_of(one, user_id)) then
         one.record := null;
-        one.reason := 'its user was erased';
+        one.reason := 'its user or a conversation was erased';
     end if;
     insert into parley.rejected values (one.*) on conflict do nothing;
 end $$;

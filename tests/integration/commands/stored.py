@@ -9,11 +9,12 @@ from aiokafka import AIOKafkaProducer
 from app.delivery.commits.changelog import changelog_topic, create_changelogs
 from app.settings import Settings
 from app.wire.codec import encode
-from app.wire.control import Erase
+from app.wire.control import erase
 from app.wire.ids import partition_for
 from app.wire.turn import Timing, Turn
 from models.generation import FinishReason, Usage
 from tables import records
+from tables.erasures import Scope
 from tables.records import Erased, Table
 
 
@@ -31,9 +32,9 @@ def turn(user: str, request: str, prompt: str, answer: str, at: int, **more: Any
 
 
 async def write(
-    settings: Settings, *turns: Turn, erased: dict[str, int] | None = None, erasing: tuple[str, ...] = ()
+    settings: Settings, *turns: Turn, erased: dict[Scope, int] | None = None, erasing: tuple[Scope, ...] = ()
 ) -> None:
-    """`erased`: when by the workers; `erasing`: users whose erasure no worker has carried out yet."""
+    """`erased`: when by the workers; `erasing`: what no worker has erased yet."""
     await create_changelogs(settings)
     producer = AIOKafkaProducer(**settings.cluster.options())
     await producer.start()
@@ -43,12 +44,12 @@ async def write(
             await producer.send_and_wait(
                 settings.topic("turns"), encode(one)[0], key=one.user_id.encode(), partition=at
             )
-        for user, when in (erased or {}).items():
+        for scope, when in (erased or {}).items():
             mark = records.encode(Erased(when, indexed=when))
             topic = changelog_topic(settings, Table.ERASED)
-            await producer.send_and_wait(topic, mark, key=records.key(user))
-        for user in erasing:
-            value = encode(Erase(user_id=user))[0]
-            await producer.send_and_wait(settings.topic("controls"), value, key=user.encode())
+            await producer.send_and_wait(topic, mark, key=scope.key)
+        for scope in erasing:
+            value = encode(erase(scope.user_id, scope.conversation_id))[0]
+            await producer.send_and_wait(settings.topic("controls"), value, key=scope.user_id.encode())
     finally:
         await producer.stop()

@@ -10,7 +10,7 @@ from aiokafka import TopicPartition
 from app.kafka.clients import consumer
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.control import Cancel, Control, Erase
+from app.wire.control import Cancel, Control, Erase, EraseConversation
 from app.wire.ids import partition_for
 from app.wire.request import Request
 from tests.integration.commands.terminal import Terminal, ended, read_until
@@ -30,8 +30,17 @@ async def test_an_answer_is_cancelled_by_its_request(settings: Settings, termina
     assert worker.controls == [Cancel(request_id="r1", user_id="ann")]
 
 
-async def test_an_erasure_is_a_record_of_its_user(settings: Settings, terminal: Terminal) -> None:
-    erase = await terminal.run("erase", "ann", "--yes", "--no-wait")
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ((), Erase(user_id="ann")),
+        (("--conversation", "a trip"), EraseConversation(user_id="ann", conversation_id="a trip")),
+    ],
+)
+async def test_an_erasure_is_a_record_of_its_user(
+    settings: Settings, terminal: Terminal, options: tuple[str, ...], sent: Control
+) -> None:
+    erase = await terminal.run("erase", "ann", *options, "--yes", "--no-wait")
     assert (erase.code, erase.out) == (0, "")
     at = TopicPartition(settings.topic("controls"), partition_for("ann", settings.partitions))
     controls = consumer(settings.cluster)
@@ -41,7 +50,7 @@ async def test_an_erasure_is_a_record_of_its_user(settings: Settings, terminal: 
     async with asyncio.timeout(60):
         record = await controls.getone()
     await controls.stop()
-    assert (record.key, decode(Control, record.value, record.headers)) == (b"ann", Erase(user_id="ann"))
+    assert (record.key, decode(Control, record.value, record.headers)) == (b"ann", sent)
 
 
 async def test_nothing_is_erased_by_mistake(terminal: Terminal) -> None:

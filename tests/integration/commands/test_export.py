@@ -12,6 +12,7 @@ import pytest
 from app.settings import Settings
 from models.generation import FinishReason
 from models.private.value import PrivateValue
+from tables.erasures import Scope
 from tests.integration.commands.stored import turn, write
 from tests.integration.commands.terminal import Ended, Terminal
 
@@ -75,7 +76,7 @@ async def test_without_consent_nothing_is_exported(terminal: Terminal, tmp_path:
     assert done.err == "Error: no tenant has consented: the policy file has no `training = true` in [tenants.NAME]\n"
 
 
-async def test_erased_users_are_not_exported_also_while_no_worker_has_erased_them(
+async def test_erased_turns_are_not_exported_also_while_no_worker_has_erased_them(
     settings: Settings, terminal: Terminal
 ) -> None:
     await write(
@@ -85,11 +86,16 @@ async def test_erased_users_are_not_exported_also_while_no_worker_has_erased_the
         turn("bob", "1", "being erased", "a", NOW - 1000),
         turn("eve", "1", "not stored", "", NOW),
         turn("eve", "2", "", "", NOW),
-        erased={"ann": NOW},
-        erasing=("bob",),
+        turn("joe", "1", "kept", "a", NOW - 1000),
+        turn("joe", "2", "erased", "a", NOW - 1000, conversation_id="c"),
+        turn("joe", "3", "begun anew", "a", NOW + 1, conversation_id="c"),
+        turn("joe", "4", "being erased", "a", NOW - 1000, conversation_id="d"),
+        erased={Scope("ann"): NOW, Scope("joe", "c"): NOW},
+        erasing=(Scope("bob"), Scope("joe", "d")),
     )
-    lines, _ = await exported(terminal, EVERYBODY)
-    assert lines == [said("since then", "a")]
+    lines, _ = await exported(terminal, EVERYBODY, "--by", "turn")
+    prompts = {line[0]["content"] for line in lines}
+    assert prompts == {"since then", "kept", "begun anew"}
 
 
 async def test_answers_that_teach_nothing_are_left_out(settings: Settings, terminal: Terminal) -> None:

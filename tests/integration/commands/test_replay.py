@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 
+import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
@@ -15,6 +16,7 @@ from app.settings import Settings
 from app.wire.control import Cancel
 from app.wire.request import Priority
 from models.generation import FinishReason
+from tables.erasures import Scope
 from tests.integration.commands.stored import turn, write
 from tests.integration.commands.terminal import Terminal, ended
 from tests.integration.scripted_worker import scripted_worker
@@ -32,7 +34,7 @@ async def test_each_turn_is_asked_again_with_the_turns_before_it(settings: Setti
         turn("acme/ann", "2", "one two", "Three", NOW - 2, tenant="acme"),
         turn("acme/ann", "3", "fail now", "No", NOW - 1, tenant="acme", conversation_id="other"),
         turn("bob", "1", "forget me", "Why", NOW - 1),
-        erasing=("bob",),
+        erasing=(Scope("bob"),),
     )
     async with scripted_worker(settings) as worker:
         done = await terminal.run("replay", "small", "--system", "Be brief.", "--max-tokens", "9", "--at-once", "1")
@@ -83,11 +85,14 @@ async def test_turns_before_those_that_are_chosen_are_their_context(settings: Se
     ] * 2
 
 
-async def test_a_user_who_is_erased_during_a_replay_is_not_asked_again(settings: Settings, terminal: Terminal) -> None:
+@pytest.mark.parametrize("erased", [Scope("ann"), Scope("ann", "default")])
+async def test_what_is_erased_during_a_replay_is_not_asked_again(
+    settings: Settings, terminal: Terminal, erased: Scope
+) -> None:
     await write(settings, turn("ann", "1", "wait here", "1", NOW - 2), turn("ann", "2", "one two", "3", NOW - 1))
     async with scripted_worker(settings) as worker, terminal.start("replay", "small", "--at-once", "1") as process:
         await until(lambda: bool(worker.requests))
-        await write(settings, erasing=("ann",))
+        await write(settings, erasing=(erased,))
         (asked,) = worker.requests
         worker.cancelled.setdefault(asked.request_id, asyncio.Event()).set()
         done = await ended(process)

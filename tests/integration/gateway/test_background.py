@@ -172,6 +172,25 @@ async def test_an_erased_user_has_no_responses(client: httpx.AsyncClient) -> Non
     assert (await client.get(f"/v1/responses/{name}")).status_code == 404
 
 
+async def test_responses_of_an_erased_conversation_are_gone_and_others_stay(
+    scripted: ScriptedWorker, client: httpx.AsyncClient, guarded: GatewayProcess, tmp_path: Path
+) -> None:
+    names = [(await create(client, input="one two", conversation=name))["id"] for name in ("conv_a", "conv_b")]
+    kept = [await ended(client, name) for name in names][1]
+    deleted = await client.delete("/v1/conversations/conv_a")
+    assert (deleted.status_code, deleted.json()) == (
+        200,
+        {"id": "conv_a", "object": "conversation.deleted", "deleted": True},
+    )
+    with GatewayProcess(guarded.settings, tmp_path / "other.log") as other:
+        async with httpx.AsyncClient(base_url=other.url, timeout=180, headers=NINA) as there:
+            for one in (client, there):
+                assert (await one.get(f"/v1/responses/{names[0]}")).status_code == 404
+                assert (await one.get(f"/v1/responses/{names[1]}")).json() == kept
+    again = await ended(client, (await create(client, input="three", conversation="conv_a"))["id"])
+    assert again["output"][0]["content"][0]["text"] == "three "
+
+
 async def test_what_has_left_tokens_is_gone(
     scripted: ScriptedWorker, client: httpx.AsyncClient, guarded: GatewayProcess, tmp_path: Path
 ) -> None:

@@ -79,10 +79,10 @@ async def forget_controls(settings: Settings) -> None:
         await reader.stop()
 
 
-async def erased(http: httpx.AsyncClient) -> dict:
+async def erased(http: httpx.AsyncClient, **about: str) -> dict:
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            status = (await http.get(f"/v1/users/{USER}/erasure")).json()
+            status = (await http.get(f"/v1/users/{USER}/erasure", params=http.params.merge(about))).json()
             if status["status"] == "done":
                 return status
             assert status["remaining"]

@@ -83,6 +83,59 @@ async def test_milvus_is_suspended_in_the_midst_of_an_erasure(
             assert len(await rows(settings, "omar")) == 2
 
 
+async def test_the_owner_is_killed_in_the_midst_of_an_erasure_of_a_conversation(
+    new_settings: NewSettings, start_milvus: Callable[[], MilvusNode], tmp_path: Path
+) -> None:
+    node = await asyncio.to_thread(start_milvus)
+    settings = await erasing_settings(new_settings, node)
+    with GatewayProcess(settings, tmp_path / "gw.log") as gw, WorkerProcess(settings, tmp_path / "one.log") as one:
+        await asyncio.to_thread(one.wait_owning, settings.partitions)
+        async with Client(settings) as client, http_of(gw) as http:
+            told = [
+                await client.asked(USER, "hello, my number is 4711", conversation_id=name, max_tokens=3)
+                for name in ("gone", "kept")
+            ]
+            await indexed(settings, USER, 4)
+            running = [
+                await client.ask(USER, "go on", conversation_id=name, max_tokens=150) for name in ("gone", "kept")
+            ]
+            async with asyncio.timeout(PATIENCE_S):
+                while any((USER, name) not in client.reader.rule.answers for name in running):
+                    await asyncio.sleep(0.05)
+            node.suspend()
+            assert (await http.delete("/v1/conversations/gone")).status_code == 200
+            cut_short = await client.answer(USER, running[0])
+            one.kill()
+            node.resume()
+            with WorkerProcess(settings, tmp_path / "two.log") as two:
+                await asyncio.to_thread(two.wait_owning, settings.partitions)
+                await erased(http, conversation_id="gone")
+                goes_on = await client.answer(USER, running[1])
+                await client.turns_of(USER, 4)
+                await indexed(settings, USER, 4)
+                assert {row.partition("/")[2].rpartition(":")[0] for row in await rows(settings, USER)} == {
+                    told[1].request_id,
+                    running[1],
+                }
+                listed = (await http.get("/v1/conversations")).json()["conversations"]
+                assert [(it["conversation_id"], it["turns"]) for it in listed] == [("kept", 2)]
+                assert (await http.get("/v1/conversations/gone")).json()["turns"] == []
+                assert (await http.get(f"/v1/requests/{told[0].request_id}")).status_code == 404
+                hits = (await http.get("/v1/search", params={"q": "my number"})).json()["hits"]
+                assert {hit["conversation_id"] for hit in hits} == {"kept"}
+                anew, new = [
+                    await client.asked(USER, "who am I", conversation_id=name, max_tokens=2)
+                    for name in ("gone", "never")
+                ]
+    assert cut_short.end is not None
+    assert cut_short.end.finish_reason == "cancelled"
+    assert goes_on.end is not None
+    assert goes_on.end.finish_reason == "length"
+    assert anew.end is not None
+    assert new.end is not None
+    assert anew.end.usage == new.end.usage, "it begins anew"
+
+
 async def test_the_former_owner_wakes_up_after_the_erasure_with_turns_in_hand(
     new_settings: NewSettings, start_milvus: Callable[[], MilvusNode], tmp_path: Path
 ) -> None:

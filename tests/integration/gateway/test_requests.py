@@ -190,6 +190,46 @@ async def test_conversations_tell_what_was_said_until_it_is_erased(http: httpx.A
     assert (await http.get("/v1/conversations/talk", params=user)).json()["turns"] == []
 
 
+async def test_a_conversation_is_deleted_alone_and_begins_anew(http: httpx.AsyncClient) -> None:
+    user = {"user_id": "elsa"}
+    places: dict[str, str] = {}
+
+    async def say(conversation: str, whose: dict[str, str] = user) -> None:
+        body = {"prompt": "remember me", "conversation_id": conversation, "max_tokens": 3}
+        reply = await http.post("/v1/requests", json=body, params=whose)
+        places[conversation] = reply.headers["location"]
+        await answer(http, reply.json()["request_id"], params=whose)
+
+    async def listed(whose: dict[str, str]) -> dict[str, int]:
+        found = (await http.get("/v1/conversations", params=whose)).json()["conversations"]
+        return {one["conversation_id"]: one["turns"] for one in found}
+
+    async def until(whose: dict[str, str], wanted: dict[str, int]) -> None:
+        async with asyncio.timeout(30):
+            while await listed(whose) != wanted:
+                await asyncio.sleep(0.1)
+
+    other = {"user_id": "otto"}
+    await say("talk/items 1", other)
+    for conversation in ("talk/items 1", "stays"):
+        await say(conversation)
+    await until(user, {"talk/items 1": 1, "stays": 1})
+    await until(other, {"talk/items 1": 1})
+    for _ in range(2):  # of nothing the second time
+        reply = await http.delete("/v1/conversations/talk%2Fitems%201", params=user)
+        assert (reply.status_code, reply.json()) == (
+            200,
+            {"id": "talk/items 1", "object": "conversation.deleted", "deleted": True},
+        )
+    assert await listed(user) == {"stays": 1}
+    assert (await http.get("/v1/conversations/talk%2Fitems%201/items", params=user)).json()["data"] == []
+    assert (await http.get(places["talk/items 1"], params=user)).status_code == 404
+    assert (await http.get(places["stays"], params=user)).json()["status"] == "done"
+    assert await listed(other) == {"talk/items 1": 1}
+    await say("talk/items 1")
+    await until(user, {"stays": 1, "talk/items 1": 1})
+
+
 async def test_completions_of_their_own_are_no_conversations_until_somebody_goes_on(http: httpx.AsyncClient) -> None:
     user = {"user_id": "greta"}
     body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}

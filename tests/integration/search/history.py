@@ -17,6 +17,7 @@ from app.search.milvus.store import MilvusStore
 from app.search.writer import IndexWriter
 from app.wire.turn import Turn
 from models.generation import FinishReason, Usage
+from tables.erasures import Scope
 
 NOW = 1_700_000_000_000
 
@@ -81,8 +82,8 @@ class Bench:
         for each in turns:
             self.writer.submit(each, functools.partial(self._done, each.request_id), partition)
 
-    def erase(self, user: str, until_ms: int) -> None:
-        self.writer.erase(user, until_ms, until_ms, lambda: self._done(f"erase {user}"))
+    def erase(self, user: str, until_ms: int, conversation: str | None = None) -> None:
+        self.writer.erase(Scope(user, conversation), until_ms, until_ms, lambda: self._done(f"erase {user}"))
 
     def _done(self, what: str, refusal: str | None = None) -> None:
         if refusal is not None:

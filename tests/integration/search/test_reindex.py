@@ -20,6 +20,7 @@ from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.turn import Timing, Turn
 from tables import records
+from tables.erasures import Scope
 from tables.records import Erased, Table
 from tests.conftest import NewSettings
 from tests.integration.search.history import NOW, Bench, Hashed, turn
@@ -41,15 +42,15 @@ async def indexed(new_settings: NewSettings, milvus: Any) -> Settings:
     return settings
 
 
-async def write(settings: Settings, *turns: Turn, erased: dict[str, int] | None = None) -> None:
+async def write(settings: Settings, *turns: Turn, erased: dict[Scope, int] | None = None) -> None:
     producer = AIOKafkaProducer(**settings.cluster.options())
     await producer.start()
     try:
         for one in turns:
             await producer.send_and_wait(settings.topic("turns"), encode(one)[0], key=one.user_id.encode())
-        for user, at in (erased or {}).items():
+        for scope, at in (erased or {}).items():
             mark = records.encode(Erased(at, indexed=at))
-            await producer.send_and_wait(changelog_topic(settings, Table.ERASED), mark, key=records.key(user))
+            await producer.send_and_wait(changelog_topic(settings, Table.ERASED), mark, key=scope.key)
     finally:
         await producer.stop()
 
@@ -79,10 +80,13 @@ async def test_another_embedder_is_refused_until_the_collection_is_filled_again(
         await bench.settled(2)
     with pytest.raises(IndexMismatchError, match=r"'other' is another one.*parley search reindex"):
         await TurnSearch(MilvusStore(connection, name), Other()).search(Query(user_id="ann", text="hello"))
-    await write(indexed, *turns, *some_turns("r3"), *some_turns("b", user="bob"), erased={"bob": NOW + 1})
+    erased = {Scope("bob"): NOW + 1, Scope("ann", "left"): NOW}
+    left = turn("ann", "left", conversation_id="left", timing=Timing(requested_at=NOW))
+    begun_anew = turn("ann", "r3", conversation_id="left", timing=Timing(requested_at=NOW + 1), created_at=NOW + 2)
+    await write(indexed, *turns, left, begun_anew, *some_turns("b", user="bob"), erased=erased)
     reported: list[str] = []
     done = await reindex(indexed, connection, Other(), reported.append).run()
-    assert (done.turns, done.rows, done.left_out) == (3, 6, 1)
+    assert (done.turns, done.rows, done.left_out) == (3, 6, 2)
     assert await keys(connection, name) == {"ann/r1", "ann/r2", "ann/r3"}
     hits = await TurnSearch(MilvusStore(connection, name), Other()).search(Query(user_id="ann", text="hello"))
     assert {hit.request_id for hit in hits} == {"r1", "r2", "r3"}

@@ -10,7 +10,9 @@ from app.local.milvus import MilvusNode
 from app.search.identity import Identity
 from app.search.milvus.collection import open_collection
 from app.search.milvus.connection import Milvus
-from app.search.vector_store import IndexMismatchError
+from app.search.milvus.store import MilvusStore
+from app.search.query import TurnSearch
+from app.search.vector_store import IndexMismatchError, Query
 from tests.integration.search.history import NOW, Bench, Hashed, turn
 
 NAMES = [
@@ -103,6 +105,26 @@ async def test_erasure_of_any_name_meets_that_user_alone(connection: Milvus, col
         await bench.settled(5)
         rows = await bench.rows()
     assert {row["user_id"] for row in rows.values()} == set(others)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_erasure_of_a_conversation_of_any_name_meets_it_alone(
+    connection: Milvus, collection: str, name: str
+) -> None:
+    others = ["x", name + "x", name[:-1] + "y"]
+    async with Bench(connection, collection) as bench:
+        for number, conversation in enumerate((name, *others)):
+            bench.submit(turn("ann", f"r{number}", conversation_id=conversation))
+        bench.submit(
+            turn("bob", "r", conversation_id=name), turn("ann", "later", created_at=NOW + 1, conversation_id=name)
+        )
+        bench.erase("ann", NOW, name)
+        await bench.settled(7)
+        rows = await bench.rows()
+        query = Query(user_id="ann", text="hello", limit=50, erased={"x": NOW, name: NOW})
+        hits = await TurnSearch(MilvusStore(connection, collection), Hashed()).search(query)
+    assert {key.rpartition(":")[0] for key in rows} == {"ann/r1", "ann/r2", "ann/r3", "bob/r", "ann/later"}
+    assert {hit.request_id for hit in hits} == {"r2", "r3", "later"}, "what is being erased is not found"
 
 
 async def test_several_workers_create_one_collection_and_write_at_once(milvus: MilvusNode, collection: str) -> None:

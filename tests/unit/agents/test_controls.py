@@ -17,12 +17,12 @@ from app.delivery.record import CONTROLS, Record
 from app.search.index import NoIndex
 from app.settings import Settings
 from app.wire.codec import decode, encode
-from app.wire.control import Cancel, Control, Erase
+from app.wire.control import Cancel, Control, Erase, EraseConversation
 from app.wire.erasure import Erasure
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from tables import records
-from tables.expiry import has_rows
+from tables.erasures import Scope, has_rows, mark_of
 from tables.records import Change, Conversation, Ended, Erased, Table, Turn
 from tables.tool_calls import ToolRounds
 from tests.unit.delivery.fake_partition import NOW, FakePartition, Own
@@ -30,17 +30,18 @@ from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of
 
 SETTINGS = Settings(_env_file=None, partitions=4)
 HERE = partition_for("ann", 4)
+ANN = Erase(user_id="ann")
 
 
 class Sink(NoIndex):
     """Records erasures; the test completes them."""
 
     def __init__(self) -> None:
-        self.erasures: list[tuple[str, int]] = []
+        self.erasures: list[tuple[Scope, int]] = []
         self.waiting: list[Callable[[], object]] = []
 
-    def erase(self, user_id: str, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
-        self.erasures.append((user_id, until_ms))
+    def erase(self, scope: Scope, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
+        self.erasures.append((scope, until_ms))
         self.waiting.append(done)
 
 
@@ -65,8 +66,8 @@ class Bench:
         return [commit.record for commit in self.partition.finished]
 
 
-async def erased(bench: Bench, **how: Any) -> Record:
-    record = bench.receive(Erase(user_id="ann"), **how)
+async def erased(bench: Bench, control: Any = ANN, **how: Any) -> Record:
+    record = bench.receive(control, **how)
     for _ in range(20):
         await asyncio.sleep(0)
         while bench.sink.waiting:
@@ -82,7 +83,7 @@ async def test_erase_deletes_the_rows_and_writes_the_mark_before_milvus_is_asked
     record = bench.receive(Erase(user_id="ann"))
     for _ in range(20):
         await asyncio.sleep(0)
-    assert bench.sink.erasures == [("ann", NOW - 1000)]
+    assert bench.sink.erasures == [(Scope("ann"), NOW - 1000)]
     assert bench.partition.row(Table.CONVERSATIONS, Conversation, "ann", "c") is None
     assert bench.partition.row(Table.CONVERSATIONS, Conversation, "bob", "c") is not None
     assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 1000, indexed=0, applied=NOW)
@@ -129,7 +130,7 @@ async def test_erase_that_was_sent_on_reaches_milvus_where_the_user_was() -> Non
     bench = Bench()
     bench.partition.put(Table.ENDED, Ended(1), "ann", "r1")
     await erased(bench, headers=((FORWARDED, b"1@%d" % (NOW - 5000)),))
-    assert bench.sink.erasures == [("ann", NOW - 5000)]
+    assert bench.sink.erasures == [(Scope("ann"), NOW - 5000)]
 
 
 @pytest.mark.parametrize("value", [b"", b"1", b"1@", b"1@soon", b"1@-5", b"1@" + b"9" * 400])
@@ -143,7 +144,7 @@ async def test_erase_again_after_a_crash_does_what_is_left_and_no_more() -> None
     bench = Bench()
     bench.partition.put(Table.ERASED, Erased(NOW - 1000), "ann")
     record = await erased(bench)
-    assert bench.sink.erasures == [("ann", NOW - 1000)]
+    assert bench.sink.erasures == [(Scope("ann"), NOW - 1000)]
     assert bench.finished == [record]
 
 
@@ -224,13 +225,70 @@ async def test_erase_hides_the_history_from_answers_that_begin_before_it_is_comm
     bench.partition.commits.clear()
     bench.receive(Erase(user_id="ann"))
     await asyncio.sleep(0)
-    assert bench.partition.ownership.erasing == {"ann": Erased(NOW - 1000, applied=NOW)}
+    assert bench.partition.ownership.marks.of("ann", "c").marks == (Erased(NOW - 1000, applied=NOW),)
+    assert mark_of(bench.partition.ownership.store, Scope("ann")) is None
     bench.partition.commits.set()
     for _ in range(20):
         await asyncio.sleep(0)
-    assert bench.partition.ownership.erasing == {}
+    assert mark_of(bench.partition.ownership.store, Scope("ann")) == Erased(NOW - 1000, applied=NOW)
     bench.sink.waiting.pop()()
     await bench.partition.idle()
+
+
+@pytest.mark.parametrize(
+    "control", [EraseConversation(user_id="ann", conversation_id="c"), Erase(user_id="ann", conversation_id="c")]
+)
+async def test_erase_of_a_conversation_leaves_the_others(control: Any) -> None:
+    bench = Bench()
+    for name in ("c", "d"):
+        bench.partition.put(Table.CONVERSATIONS, Conversation(1), "ann", name)
+        bench.partition.put(Table.CALLS, ToolRounds(at=1, conversation_id=name), "ann", f"calls-{name}")
+    running = [inflight_of(request_id=name, conversation_id=name) for name in ("c", "d")]
+    bench.partition.ownership.inflight_requests = {one.key: one for one in running}
+    await erased(bench, control, at=ASKED_AT + 5)
+    assert [one.forgets for one in running] == [Forgets.ALL, Forgets.NOTHING]
+    assert [one.stop.reason for one in running] == ["cancelled", None]
+    left = [bench.partition.row(Table.CONVERSATIONS, Conversation, "ann", name) for name in ("c", "d")]
+    assert left == [None, Conversation(1)]
+    assert bench.partition.row(Table.CALLS, ToolRounds, "ann", "calls-c") is None
+    assert bench.partition.row(Table.CALLS, ToolRounds, "ann", "calls-d") is not None
+    assert bench.sink.erasures == [(Scope("ann", "c"), ASKED_AT + 5)]
+    marks = bench.partition.ownership.marks
+    assert (marks.of("ann", "c").at, marks.of("ann", "d").at) == (ASKED_AT + 5, 0)
+
+
+async def test_erase_of_a_conversation_names_it_to_other_partitions_sinks_and_auditors() -> None:
+    bench = Bench()
+    await erased(bench, EraseConversation(user_id="ann", conversation_id="c"))
+    outputs = [output for commit in bench.partition.finished for output in commit.outputs]
+    sent = {decode(Control, one.value) for one in outputs if one.topic == "controls"}
+    assert sent == {EraseConversation(user_id="ann", conversation_id="c")}
+    (told,) = [decode(Erasure, one.value) for one in outputs if one.topic == "erasures"]
+    assert (told.user_id, told.conversation_id, told.erased_at) == ("ann", "c", NOW - 1000)
+    (audit,) = [one for commit in bench.partition.finished for one in commit.audit]
+    assert (audit.user_id, audit.conversation_id) == ("ann", "c")
+
+
+async def test_erase_of_a_conversation_and_of_its_user_have_marks_of_their_own() -> None:
+    bench = Bench()
+    await erased(bench, EraseConversation(user_id="ann", conversation_id="c"), at=NOW - 500)
+    await erased(bench, at=NOW - 1000)
+    marks = bench.partition.ownership.marks
+    assert (marks.of("ann", "c").at, marks.of("ann", "d").at) == (NOW - 500, NOW - 1000)
+    assert (marks.erased_at("ann"), marks.being_erased("ann")) == (NOW - 1000, {})
+
+
+async def test_a_conversation_is_being_erased_until_milvus_is_done() -> None:
+    bench = Bench()
+    bench.receive(EraseConversation(user_id="ann", conversation_id="c"))
+    await asyncio.sleep(0)
+    assert bench.partition.ownership.marks.being_erased("ann") == {"c": NOW - 1000}
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert bench.partition.ownership.marks.being_erased("ann") == {"c": NOW - 1000}
+    bench.sink.waiting.pop()()
+    await bench.partition.idle()
+    assert bench.partition.ownership.marks.being_erased("ann") == {}
 
 
 async def test_cancel_stays_open_until_its_request_has_ended() -> None:

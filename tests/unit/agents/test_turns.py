@@ -14,6 +14,7 @@ from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.dead_letters import cause_from
 from app.wire.turn import Timing, Turn
+from tables.erasures import Scope
 from tables.records import Erased, Table
 from tests.integration.search.history import turn
 from tests.unit.delivery.fake_partition import NOW, FakePartition, Own
@@ -25,7 +26,7 @@ class Sink(NoIndex):
     def __init__(self) -> None:
         self.partitions: list[int] = []
         self.turns: list[tuple[Turn, Indexed]] = []
-        self.erasures: list[tuple[str, int]] = []
+        self.erasures: list[tuple[Scope, int]] = []
         self.expired: list[int] = []
         self.revoked: list[set[int]] = []
 
@@ -33,8 +34,8 @@ class Sink(NoIndex):
         self.turns.append((turn, done))
         self.partitions.append(partition)
 
-    def erase(self, user_id: str, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
-        self.erasures.append((user_id, until_ms))
+    def erase(self, scope: Scope, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
+        self.erasures.append((scope, until_ms))
         done()
 
     def expire(self, before_ms: int) -> None:
@@ -127,10 +128,10 @@ def test_deletion_is_repeated_now_and_then_for_an_hour_after_an_erasure() -> Non
     repeated = []
     for age_s in range(0, 3 * 3600, 30):
         bench.partition.ownership.clock.ms = NOW + age_s * 1000
-        bench.turns.erase_again(bench.partition.real, [("ann", mark)])
+        bench.turns.erase_again(bench.partition.real, [(Scope("ann"), mark)])
         if bench.sink.erasures:
             repeated.append(age_s)
-            assert bench.sink.erasures == [("ann", NOW)]
+            assert bench.sink.erasures == [(Scope("ann"), NOW)]
             bench.sink.erasures.clear()
         if age_s > 7200:
             break
@@ -141,8 +142,8 @@ def test_deletion_is_repeated_at_once_by_an_owner_that_comes_late() -> None:
     bench = Bench()
     bench.partition.ownership.clock.ms = NOW + 700_000
     for _ in range(3):
-        bench.turns.erase_again(bench.partition.real, [("ann", Erased(NOW, indexed=NOW))])
-    assert bench.sink.erasures == [("ann", NOW)]
+        bench.turns.erase_again(bench.partition.real, [(Scope("ann"), Erased(NOW, indexed=NOW))])
+    assert bench.sink.erasures == [(Scope("ann"), NOW)]
 
 
 def test_deletion_that_was_never_done_is_not_repeated() -> None:

@@ -25,6 +25,7 @@ from app.answering.stage import Feature
 from app.delivery.accepted import Accepted, Former
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlight, Outcome
+from app.delivery.marks import PartitionMarks
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS, Outgoing, Record
@@ -51,8 +52,7 @@ from models.generation import (
 from models.registry import ModelRegistry, ServedModel
 from tables import records
 from tables.conversations import MemoryRules
-from tables.expiry import mark_of
-from tables.records import Change, Conversation, Erased, Table
+from tables.records import Change, Conversation, Table
 from tests.simulation.memory_store import Disk, MemoryStore
 from tests.unit.answering.word_engine import Before, model, words_of
 
@@ -108,10 +108,7 @@ class Own:
         self.clock = Clock()
         self.store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
         self.token_log = Log(self.store)
-        self.erasing: dict[str, Erased] = {}
-
-    def mark_of(self, user_id: str) -> Erased | None:
-        return self.erasing.get(user_id) or mark_of(self.store, user_id)
+        self.marks = PartitionMarks(self.store)
 
 
 class FreeLanes:

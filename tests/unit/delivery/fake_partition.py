@@ -11,15 +11,14 @@ from typing import Any, cast
 
 from app.delivery.commits.commit import Commit, CommitQueue
 from app.delivery.inflight import InFlight
+from app.delivery.marks import PartitionMarks
 from app.delivery.partition import Partition, State
 from app.delivery.record import Record
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.tokens import TokenLog
-from app.delivery.user_locks import UserLocks
 from app.wire.event import PLAN, EventType, TokenEvent
 from tables import records
-from tables.expiry import mark_of
-from tables.records import Ended, Erased, Table
+from tables.records import Ended, Table
 from tests.simulation.memory_store import Disk, MemoryStore
 
 NOW = 1_700_000_100_000
@@ -73,12 +72,10 @@ class Own:
     store: MemoryStore = field(default_factory=lambda: MemoryStore.open_on(Disk(), Path("p"), owner="test"))
     token_log: FakeLog = field(default_factory=FakeLog)
     inflight_requests: dict[RequestKey, InFlight] = field(default_factory=dict)
-    erasing: dict[str, Erased] = field(default_factory=dict)
-    mark_locks: UserLocks = field(default_factory=UserLocks)
     states_former_models: bool = False
 
-    def mark_of(self, user_id: str) -> Erased | None:
-        return self.erasing.get(user_id) or mark_of(self.store, user_id)
+    def __post_init__(self) -> None:
+        self.marks = PartitionMarks(self.store)
 
     def known(self, key: RequestKey, at: int) -> bool:
         raw = self.store.get(Table.ENDED, records.key(*key))

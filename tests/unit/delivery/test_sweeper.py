@@ -13,6 +13,7 @@ from app.delivery.sweeper import Sweeper
 from app.settings import Settings
 from tables import expiry
 from tables.conversations import MemoryRules
+from tables.erasures import Scope
 from tables.records import Conversation, Ended, Erased, Table
 from tests.unit.delivery.fake_partition import NOW, FakePartition, Own
 from tests.unit.delivery.inflight_requests import inflight_of
@@ -28,13 +29,13 @@ class SweptPartition(FakePartition):
 
 
 class Index:
-    """The users whose deletions it has repeated."""
+    """What it was to delete again."""
 
     def __init__(self) -> None:
-        self.users: list[str] = []
+        self.repeated: list[Scope] = []
 
-    def erase_again(self, partition: Partition, marks: Iterable[tuple[str, Erased]]) -> None:
-        self.users += [user for user, _ in marks]
+    def erase_again(self, partition: Partition, marks: Iterable[tuple[Scope, Erased]]) -> None:
+        self.repeated += [scope for scope, _ in marks]
 
     def expire(self, partition: Partition) -> None:
         pass
@@ -134,7 +135,7 @@ async def test_sweep_repeats_deletions_of_young_marks_alone() -> None:
     partitions.partition.put(Table.ERASED, Erased(NOW - 10_000_000, indexed=NOW), "old")
     index = Index()
     await sweeper_of(partitions, index).sweep()
-    assert index.users == ["young"]
+    assert index.repeated == [Scope("young")]
 
 
 async def test_sweep_states_the_models_that_are_served_since_the_last_commit() -> None:

@@ -99,3 +99,20 @@ def test_clickhouse_shows_each_turn_once_and_none_that_was_erased(clickhouse: Cl
     assert clickhouse.rows("SELECT user_id, request_id FROM turns_now ORDER BY ALL") == kept
     clickhouse.run("erase.sql")
     assert clickhouse.rows("SELECT DISTINCT user_id, request_id FROM turns ORDER BY ALL") == kept
+
+
+def test_clickhouse_shows_no_turn_of_an_erased_conversation_and_those_of_others(clickhouse: ClickHouse) -> None:
+    for name in ("", "c", "d"):
+        clickhouse.write("turns", turn_of("ann", f"of-{name}", conversation_id=name))
+    for name in ("", "c"):
+        erasure = Erasure(user_id="ann", erased_at=NOW + 5, created_at=NOW + 5, conversation_id=name)
+        clickhouse.write("erasures", erasure)
+    clickhouse.write("turns", turn_of("ann", "late", NOW + 5, conversation_id="c"))
+    clickhouse.write("turns", turn_of("ann", "new", NOW + 6, conversation_id="c"))
+    clickhouse.run("tables.sql")
+    kept = [["new"], ["of-d"]]
+    assert clickhouse.rows("SELECT request_id FROM turns_now ORDER BY ALL") == kept
+    clickhouse.run("erase.sql")
+    assert clickhouse.rows("SELECT DISTINCT request_id FROM turns ORDER BY ALL") == kept
+    clickhouse.write("erasures", Erasure(user_id="ann", erased_at=NOW + 9, created_at=NOW + 9))
+    assert clickhouse.rows("SELECT request_id FROM turns_now ORDER BY ALL") == []

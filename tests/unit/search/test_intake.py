@@ -5,6 +5,7 @@ import itertools
 
 from app.search.intake import Erasure, Intake, Write
 from app.search.rows import rows_of
+from tables.erasures import Scope
 from tests.unit.search.test_rows import turn
 
 FAR = 1e9
@@ -29,7 +30,7 @@ class Bench:
         return [entry.forgotten for entry in self.writes]
 
     def erase(self) -> None:
-        self.intake.add(Erasure("ann", 1, 1, lambda: None, 0, self.now))
+        self.intake.add(Erasure(Scope("ann"), 1, 1, lambda: None, 0, self.now))
 
     async def next_batch(self, until: float = FAR) -> list[str] | str | None:
         taken = await asyncio.wait_for(self.intake.next_batch(until), 30)
@@ -132,10 +133,11 @@ async def test_oldest_is_the_time_of_the_first_that_waits() -> None:
 async def test_what_waits_when_its_user_is_erased_is_done_in_its_order_and_not_written() -> None:
     bench = Bench(batch_rows=4)
     bench.write(2)
-    bench.intake.forget("unknown", 1 << 60)
-    bench.intake.forget("ann/b:c", 1_699_999_999_999)
+    bench.intake.forget(Scope("unknown"), 1 << 60)
+    bench.intake.forget(Scope("ann/b:c", "another"), 1 << 60)
+    bench.intake.forget(Scope("ann/b:c"), 1_699_999_999_999)
     assert bench.forgotten() == [False, False]
-    bench.intake.forget("ann/b:c", 1_700_000_000_000)
+    bench.intake.forget(Scope("ann/b:c", "c"), 1_700_000_000_000)
     assert bench.forgotten() == [True, True]
     bench.erase()
     assert await bench.next_batch() == "erasure"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from app.search.milvus.store import MilvusStore
 from app.search.vector_store import IndexRefusedError
 from app.search.writer import IndexWriter
 from app.wire.turn import Timing, Turn
+from tables.erasures import Scope
 from tests.integration.search.history import Hashed, turn
 from tests.simulation.milvus import MilvusServer, SimMilvus
 
@@ -90,9 +92,19 @@ async def test_turn_that_ended_after_its_users_erasure_is_deleted_with_it(bench:
     bench.submit(asked("after", at=1600, ended=2000))
     await bench.settle(2)
     assert bench.keys == {"ann/before", "ann/after"}
-    bench.writer.erase("ann", 1500, 2000, lambda: bench.done.append("erased"))
+    bench.writer.erase(Scope("ann"), 1500, 2000, lambda: bench.done.append("erased"))
     await bench.settle(3)
     assert bench.keys == {"ann/after"}
+
+
+async def test_erasure_of_a_conversation_deletes_its_rows_alone(bench: Bench) -> None:
+    bench.writer.start()
+    bench.submit(asked("of-it", at=1000, ended=2000))
+    bench.submit(msgspec.structs.replace(asked("of-d", at=1000, ended=2000), conversation_id="d"))
+    await bench.settle(2)
+    bench.writer.erase(Scope("ann", "default"), 1500, 2000, lambda: bench.done.append("erased"))
+    await bench.settle(3)
+    assert bench.keys == {"ann/of-d"}
 
 
 async def test_turn_that_waits_when_its_user_is_erased_never_gets_to_milvus(bench: Bench) -> None:
@@ -106,7 +118,7 @@ async def test_turn_that_waits_when_its_user_is_erased_never_gets_to_milvus(benc
     bench.server._effect = note  # type: ignore[method-assign]
     bench.submit(asked("before", at=1000, ended=2000))
     bench.submit(asked("after", at=1600, ended=2000))
-    bench.writer.erase("ann", 1500, 2000, lambda: bench.done.append("erased"))
+    bench.writer.erase(Scope("ann"), 1500, 2000, lambda: bench.done.append("erased"))
     bench.writer.start()
     await bench.settle(3)
     assert {key.rpartition(":")[0] for key in written} == {"ann/after"}
@@ -117,7 +129,7 @@ async def test_turn_that_is_being_written_when_its_user_is_erased_is_deleted(ben
     bench.writer.start()
     bench.submit(asked("before", at=1000, ended=2000))
     await bench.server.asked.wait()
-    bench.writer.erase("ann", 1500, 2000, lambda: bench.done.append("erased"))
+    bench.writer.erase(Scope("ann"), 1500, 2000, lambda: bench.done.append("erased"))
     bench.server.gate.set()
     await bench.settle(2)
     assert bench.keys == set()
@@ -141,7 +153,7 @@ async def test_a_deletion_that_milvus_refuses_is_tried_again_and_delays_no_turn(
     bench.writer.start()
     await bench.settle(1)
     bench.server.refused = {"delete"}
-    bench.writer.erase("ann", 1500, 2000, lambda: bench.done.append("erased"))
+    bench.writer.erase(Scope("ann"), 1500, 2000, lambda: bench.done.append("erased"))
     bench.submit(asked("new", 3000, 3100))
     await bench.settle(2)
     assert bench.done == ["old", "new"]
@@ -154,7 +166,7 @@ async def test_a_deletion_that_milvus_refuses_is_tried_again_and_delays_no_turn(
 
 async def test_a_refused_deletion_leaves_with_its_partition(bench: Bench) -> None:
     bench.server.refused = {"delete"}
-    bench.writer.erase("ann", 1500, 2000, lambda: bench.done.append("erased"), 3)
+    bench.writer.erase(Scope("ann"), 1500, 2000, lambda: bench.done.append("erased"), 3)
     bench.writer.start()
     bench.submit(asked("new", 3000, 3100))
     await bench.settle(1)
@@ -164,8 +176,8 @@ async def test_a_refused_deletion_leaves_with_its_partition(bench: Bench) -> Non
 
 async def test_erasures_of_one_user_that_wait_are_one_deletion(bench: Bench) -> None:
     for until in (1000, 3000, 2000):
-        bench.writer.erase("ann", until, until, lambda until=until: bench.done.append(str(until)))
-    bench.writer.erase("bob", 1000, 1000, lambda: bench.done.append("bob"))
+        bench.writer.erase(Scope("ann"), until, until, lambda until=until: bench.done.append(str(until)))
+    bench.writer.erase(Scope("bob"), 1000, 1000, lambda: bench.done.append("bob"))
     assert bench.writer.backlog == 2
     bench.submit(asked("at", 2500, 2600))
     bench.writer.start()
@@ -247,7 +259,7 @@ async def test_a_turn_without_a_verdict_holds_up_neither_turns_nor_erasures(benc
         guarded.submit(turn("mallory", f"m{number}"))
     guarded.submit(turn("slow", "s"))
     guarded.submit(turn("omar", "o"), 1)
-    bench.writer.erase("nina", 1500, 2000, lambda: bench.done.append("erased"), 2)
+    bench.writer.erase(Scope("nina"), 1500, 2000, lambda: bench.done.append("erased"), 2)
     await bench.settle(2)
     assert {*bench.done} == {"o", "erased"}
     assert {row["text"] for row in bench.server.rows.values() if row["user_id"] == "omar"} == {"hidden hello", "hi"}
@@ -279,7 +291,7 @@ async def test_a_turn_whose_values_are_being_searched_when_its_user_is_erased_ne
     bench.writer.start()
     guarded.submit(turn("slow", "before", created_at=1100, timing=Timing(requested_at=1000)))
     guarded.submit(turn("slow", "after", created_at=3100, timing=Timing(requested_at=3000)))
-    bench.writer.erase("slow", 1500, 2000, lambda: bench.done.append("erased"))
+    bench.writer.erase(Scope("slow"), 1500, 2000, lambda: bench.done.append("erased"))
     await bench.settle(1)
     guarded.held.set()
     await bench.settle(3)

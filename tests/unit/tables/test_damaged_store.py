@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tables.expiry import erasure
+from tables.erasures import Scope, erasure
 from tables.records import Change, Conversation, Erased, Table, Turn, encode, key
 from tables.store import PartitionStore
 from tables.store_errors import CorruptStoreError, StoreError, StoreLockedError, StoreUnusableError, meaning_of
@@ -176,7 +176,7 @@ def test_a_scan_of_a_damaged_block_raises_and_is_not_shorter(written: Path, tmp_
     with pytest.raises(CorruptStoreError):
         list(store.scan(Table.CONVERSATIONS))
     with pytest.raises(CorruptStoreError):
-        list(erasure(store, "nina", Erased(1)))
+        list(erasure(store, Scope("nina"), Erased(1)))
     with pytest.raises(CorruptStoreError):
         [store.get(Table.CONVERSATIONS, row) for row in rows_at(BATCHES - 1)]
     store.close()

@@ -10,8 +10,9 @@ from models.chat import ToolCall
 from models.generation import Usage
 from tables import records
 from tables.conversations import MemoryRules
-from tables.expiry import erasure, some, tombstones
-from tables.records import Change, Conversation, Ended, Erased, Table, Turn
+from tables.erasures import Scope
+from tables.expiry import tombstones
+from tables.records import Change, Conversation, Ended, Erased, Table
 from tables.tool_calls import PROGRESS, Progress, ToolRound, ToolRounds, row
 from tests.simulation.memory_store import Disk, MemoryStore
 
@@ -77,26 +78,9 @@ def test_what_a_request_after_the_watermark_builds_on_is_not_swept(last: list[in
     assert not swept & {f"c{n}" for n in seen}
 
 
-@given(
-    st.sampled_from(["ann", "an", 'a"b', "a,b", "[", "å", "ann\\"]), st.sampled_from(["ann", "anna", 'a"', "å", "["])
-)
-def test_an_erasure_takes_all_conversations_of_the_user_and_no_other(user: str, other: str) -> None:
-    store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
-    rows = [
-        Change(Table.CONVERSATIONS, records.key(who, conversation), records.encode(Conversation(1)))
-        for who in {user, other}
-        for conversation in ("default", "x", "")
-    ]
-    store.apply(rows, {}, now_ms=0)
-    deletions = [row for row in erasure(store, user, Erased(2)) if row is not None]
-    store.apply(deletions, {}, now_ms=0)
-    left = {records.key_parts(key)[0] for key, _ in store.scan(Table.CONVERSATIONS)}
-    assert left == {other} - {user}
-
-
 def test_marks_that_protect_what_is_kept_for_ever_are_kept_for_ever() -> None:
     store = store_with([], [], [0, 900])
-    seen: list[tuple[str, int]] = []
+    seen: list[tuple[Scope, int]] = []
     rows = tombstones(
         store,
         RULES,
@@ -104,32 +88,16 @@ def test_marks_that_protect_what_is_kept_for_ever_are_kept_for_ever() -> None:
         erased_ms=None,
         watermark=1 << 50,
         scanned=Counter(),
-        on_mark=lambda user, mark: seen.append((user, mark.at)),
+        on_mark=lambda scope, mark: seen.append((scope, mark.at)),
     )
     assert list(rows) == [None, None]
-    assert seen == [("u0", 0), ("u1", 900)]
+    assert seen == [(Scope("u0"), 0), (Scope("u1"), 900)]
 
 
 def test_a_mark_stays_until_its_erasure_is_done() -> None:
     store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
     store.apply([Change(Table.ERASED, records.key("u"), records.encode(Erased(0, indexed=-1)))], {}, now_ms=0)
     assert list(tombstones(store, RULES, ended_ms=1, erased_ms=1, watermark=1000, scanned=Counter())) == [None]
-
-
-def test_long_rows_end_a_slice_sooner() -> None:
-    store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
-    turn = Turn("r", "p" * 400_000, "a", 1)
-    rows = [
-        Change(Table.CONVERSATIONS, records.key("u", f"{n}"), records.encode(Conversation(1, (turn,))))
-        for n in range(30)
-    ]
-    store.apply(rows, {}, now_ms=0)
-    deletions, slices, more = erasure(store, "u", Erased(2)), [], True
-    while more:
-        found, more = some(deletions)
-        slices.append(len(found))
-    assert sum(slices) == 30
-    assert max(slices) <= 11
 
 
 def test_calls_of_answers_that_have_ended_long_ago_are_swept() -> None:

@@ -35,7 +35,7 @@ def test_old_store_has_its_rows_and_offsets(folder: Path) -> None:
         Turn("r1", "Hi, I am Ann. ü😀", "Hello Ann!", NOW - 5000),
         Turn("r2", "What is my name?", "Your name is Ann.", NOW),
     )
-    ended = [records.decode_row(value, Ended) for _, value in store.scan(Table.ENDED, records.user_prefix("ann"))]
+    ended = [records.decode_row(value, Ended) for _, value in store.scan(Table.ENDED, records.prefix_of("ann"))]
     assert ended == [Ended(NOW - 5000), Ended(NOW)]
     erased = store.get(Table.ERASED, records.key("bob"))
     assert erased is not None

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from app.wire.comparison import Comparison
-from app.wire.control import Cancel, Erase
+from app.wire.control import Cancel, Erase, EraseConversation
 from app.wire.erasure import Erasure
 from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
 from app.wire.ids import tenant_of
@@ -205,7 +205,11 @@ usage_windows = st.builds(
     duration_ms=latencies,
     created_at=count,
 )
-controls = st.builds(Cancel, request_id=request_id, user_id=name) | st.builds(Erase, user_id=name)
+controls = (
+    st.builds(Cancel, request_id=request_id, user_id=name)
+    | st.builds(Erase, user_id=name, conversation_id=maybe(name))
+    | st.builds(EraseConversation, user_id=name, conversation_id=name)
+)
 tool_calls = st.builds(
     ToolCallRecord,
     tool_call_id=name,
@@ -233,7 +237,7 @@ comparisons = st.builds(
     shadow_first_token_ms=maybe(count),
     error=maybe(name),
 )
-erasures = st.builds(Erasure, user_id=name, erased_at=count, created_at=count)
+erasures = st.builds(Erasure, user_id=name, erased_at=count, created_at=count, conversation_id=maybe(name))
 tool_results = st.builds(
     ToolResultRecord, tool_call_id=name, request_id=request_id, user_id=name, content=text, is_error=st.booleans()
 )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.wire.codec import decode
-from app.wire.control import Cancel, Control, Erase
+from app.wire.control import Cancel, Control, Erase, EraseConversation
 from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
 from app.wire.request import Message, Priority, Request, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
@@ -220,6 +220,11 @@ GOLDEN: list[tuple[Any, str, str]] = [
         Erase(user_id="ann"),
         '{"type":"erase","user_id":"ann"}',
         "1203616e6e1a056572617365",
+    ),
+    (
+        EraseConversation(user_id="ann", conversation_id="c"),
+        '{"type":"erase_conversation","user_id":"ann","conversation_id":"c"}',
+        "1203616e6e1a1265726173655f636f6e766572736174696f6e4a0163",
     ),
 ]
 

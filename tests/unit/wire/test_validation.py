@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from app.wire.codec import decode
-from app.wire.control import Cancel, Control, Erase
+from app.wire.control import Cancel, Control, Erase, EraseConversation
 from app.wire.error import ErrorCode, WireError
 from app.wire.request import Message, Request, Role, StopWhen
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
@@ -185,7 +185,15 @@ def test_control_under_its_user_is_taken_and_under_another_refused(control: Cont
         validate_control(control, control.user_id.encode() + b"x")
 
 
-@pytest.mark.parametrize("control", [Cancel(request_id="a b", user_id="ann"), Erase(user_id="")])
+@pytest.mark.parametrize(
+    "control",
+    [
+        Cancel(request_id="a b", user_id="ann"),
+        Erase(user_id=""),
+        Erase(user_id="ann", conversation_id="c" * 257),
+        EraseConversation(user_id="ann", conversation_id="c" * 257),
+    ],
+)
 def test_control_with_a_bad_id_is_refused(control: Control) -> None:
     with pytest.raises(WireError, match="_id"):
         validate_control(control, control.user_id.encode())

@@ -119,6 +119,9 @@ export const turnsOf = async (conversationId: string): Promise<Turn[]> =>
 export const conversations = async (): Promise<Conversation[]> =>
   (await call<{ conversations: Conversation[] }>('/v1/conversations')).conversations
 
+export const deleteConversation = (conversationId: string): Promise<unknown> =>
+  call(`/v1/conversations/${id(conversationId)}`, { method: 'DELETE' })
+
 export const erase = (): Promise<unknown> => call(`/v1/users/${id(caller.user)}`, { method: 'DELETE' })
 
 export const search = async (filters: Record<string, string>): Promise<Hit[]> =>

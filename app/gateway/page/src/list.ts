@@ -37,6 +37,12 @@ export class ConversationList {
     this.show()
   }
 
+  /** It is off the list, also while the gateway cannot be asked. */
+  drop(id: string): void {
+    this.known = this.known.filter((one) => one.conversation_id !== id)
+    this.show()
+  }
+
   /** At once with what is known here, and again with what the gateway knows. */
   async refresh(): Promise<void> {
     this.show()

@@ -28,11 +28,13 @@ const list = new ConversationList(
 )
 const options = new Options(
   () => void list.refresh(),
-  (id) => {
-    if (id === undefined) list.clear()
-    void (id === undefined || id === talk.conversationId ? open(fresh()) : list.refresh())
-  },
+  (id) => (id === undefined ? list.clear() : list.drop(id), leave(id)),
 )
+
+/** The conversation is gone; without an id, all are. */
+function leave(id?: string): void {
+  void (id === undefined || id === talk.conversationId ? open(fresh()) : list.refresh())
+}
 
 const fresh = (): string => random(8)
 
@@ -150,7 +152,8 @@ document.addEventListener('keydown', (event) => {
 })
 onNews((news) => {
   if (news.kind === 'asked') talk.join(news.running)
-  if (news.kind === 'erased') void open(fresh())
+  if (news.kind === 'erased') leave()
+  else if (news.kind === 'deleted') (list.drop(news.conversationId), leave(news.conversationId))
   else void list.refresh()
 })
 talk.onEnd = () => void list.refresh()

@@ -1,10 +1,10 @@
-/** What can be done with a conversation: another title, a file of it, off the list; and the erasure of all of them. */
+/** What can be done with a conversation: another title, a file of it, off the list, deleted; and the erasure of all. */
 
-import { erase, turnsOf, type Turn } from './api'
+import { deleteConversation, erase, turnsOf, type Turn } from './api'
 import { byId } from './dom'
 import type { Row } from './list'
-import { erased, list } from './store'
-import { ofFailure } from './words'
+import { deleted, erased, list } from './store'
+import { ofFailure, ofUndone } from './words'
 
 function markdownOf(title: string, turns: Turn[]): string {
   const parts = turns.map((turn) => `## You\n\n${turn.prompt}\n\n## Answer\n\n${turn.answer.trim()}\n`)
@@ -24,6 +24,7 @@ const fileName = (title: string): string => title.replace(/[^\p{L}\p{N}]+/gu, '-
 
 export class Options {
   private readonly dialog = byId<HTMLDialogElement>('options')
+  private readonly deleting = byId<HTMLDialogElement>('deleting')
   private readonly erasing = byId<HTMLDialogElement>('erasing')
   private readonly title = byId<HTMLInputElement>('title')
   private readonly told = byId('options-told')
@@ -38,15 +39,18 @@ export class Options {
     byId('export-markdown').addEventListener('click', () => void this.export('md'))
     byId('export-json').addEventListener('click', () => void this.export('json'))
     byId('remove').addEventListener('click', () => this.remove())
+    byId('delete').addEventListener('click', () => this.confirm(this.deleting, 'delete-told'))
+    byId('keep-it').addEventListener('click', () => this.deleting.close())
+    byId('delete-now').addEventListener('click', () => void this.delete())
     byId('close-options').addEventListener('click', () => this.dialog.close())
-    byId('erase').addEventListener('click', () => (this.dialog.close(), this.erasing.showModal()))
+    byId('erase').addEventListener('click', () => this.confirm(this.erasing, 'erase-told'))
     byId('keep').addEventListener('click', () => this.erasing.close())
     byId('erase-now').addEventListener('click', () => void this.erase())
   }
 
   open(row: Row): void {
     this.row = row
-    this.title.value = row.title
+    this.title.value = byId('delete-title').textContent = row.title
     this.told.textContent = ''
     this.dialog.showModal()
     this.title.select()
@@ -76,16 +80,37 @@ export class Options {
     this.removed(this.row.id)
   }
 
+  private confirm(question: HTMLDialogElement, told: string): void {
+    this.dialog.close()
+    byId(told).textContent = ''
+    question.showModal()
+  }
+
+  private async delete(): Promise<void> {
+    const { id } = this.row
+    await this.carryOut(this.deleting, 'delete-told', async () => {
+      await deleteConversation(id)
+      deleted(id)
+      this.removed(id)
+    })
+  }
+
   private async erase(): Promise<void> {
-    const told = byId('erase-told')
-    told.textContent = ''
-    try {
+    await this.carryOut(this.erasing, 'erase-told', async () => {
       await erase()
       erased()
-      this.erasing.close()
       this.removed()
+    })
+  }
+
+  /** The question stays open with the reason if it could not be done. */
+  private async carryOut(question: HTMLDialogElement, told: string, work: () => Promise<void>): Promise<void> {
+    byId(told).textContent = ''
+    try {
+      await work()
+      question.close()
     } catch (error) {
-      told.textContent = ofFailure(error)
+      byId(told).textContent = ofUndone(error)
     }
   }
 }

@@ -16,7 +16,10 @@ export interface Failed extends Running {
   code: string
 }
 
-export type News = { kind: 'asked'; user: string; running: Running } | { kind: 'ended' | 'listed' | 'erased'; user: string }
+export type News =
+  | { kind: 'asked'; user: string; running: Running }
+  | { kind: 'deleted'; user: string; conversationId: string }
+  | { kind: 'ended' | 'listed' | 'erased'; user: string }
 
 /** What this browser says of a conversation. `removedAt`: it is off the list unless it goes on later, Unix milliseconds. */
 export interface Listed {
@@ -83,6 +86,16 @@ export function begun(one: Running): void {
 export function ended(requestId: string): void {
   localStorage.setItem(key(), JSON.stringify(running().filter((one) => one.requestId !== requestId)))
   channel.postMessage({ kind: 'ended', user: caller.user } satisfies News)
+}
+
+/** The server has deleted a conversation: what this browser has of it goes, here and in the other tabs. */
+export function deleted(conversationId: string): void {
+  const others = (one: Running): boolean => one.conversationId !== conversationId
+  localStorage.setItem(key(), JSON.stringify(running().filter(others)))
+  localStorage.setItem(failedKey(), JSON.stringify(failures().filter(others)))
+  const { [conversationId]: _, ...rest } = listed()
+  localStorage.setItem(listedKey(), JSON.stringify(rest))
+  channel.postMessage({ kind: 'deleted', user: caller.user, conversationId } satisfies News)
 }
 
 /** All conversations are erased: what this browser has of them goes, here and in the other tabs. */

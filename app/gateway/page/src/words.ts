@@ -41,3 +41,7 @@ export function ofFailure(error: unknown): string {
   const wait = error.retryAfterS ? ` Try again in ${error.retryAfterS} s.` : ''
   return `${ofError(error.code)}${error.code === 'rate_limited' ? wait : ''}`
 }
+
+/** Of what somebody has asked for once: nobody tries it again. */
+export const ofUndone = (error: unknown): string =>
+  error instanceof Unreachable ? 'The gateway cannot be reached. Try again when it is back.' : ofFailure(error)

@@ -50,8 +50,8 @@ class Log:
         kept = SimpleNamespace(key=record.user_id.encode(), value=value, headers=[*own, *(headers or [])])
         self.records[topic].append(kept)
 
-    def at(self, user_id: str) -> int:
-        return self.erased.get(user_id, 0)
+    def at(self, user_id: str, conversation_id: str) -> int:
+        return max(self.erased.get(user_id, 0), self.erased.get(f"{user_id}/{conversation_id}", 0))
 
 
 @pytest.fixture
@@ -121,6 +121,17 @@ async def test_an_erasure_hides_what_is_in_memory(log: Log, requests: AskedReque
     requests.remember(asked, ())
     assert await requests.find("nina", asked.request_id) is not None
     log.erased["nina"] = 2**50
+    assert await requests.find("nina", asked.request_id) is None
+
+
+async def test_an_erasure_of_its_conversation_hides_what_is_in_memory_or_found(
+    log: Log, requests: AskedRequests
+) -> None:
+    asked = request()
+    log.write("requests", asked)
+    log.erased["nina/another"] = 2**50
+    assert await requests.find("nina", asked.request_id) is not None
+    log.erased[f"nina/{asked.conversation_id}"] = 2**50
     assert await requests.find("nina", asked.request_id) is None
 
 

@@ -13,6 +13,7 @@ from app.reader import Update
 from app.wire.codec import encode
 from app.wire.event import EventType, Logprob, Notice, TokenEvent
 from models.generation import FinishReason
+from tables.erasures import Scope
 
 
 class Record:
@@ -39,7 +40,7 @@ class Log:
             [],
             "tokens",
             1,
-            lambda user: self.erased.get(user, 0),
+            lambda user, _conversation: self.erased.get(user, 0),
             most_events=most_events,
             most_bytes=most_bytes,
             observer=self.observer,
@@ -60,7 +61,7 @@ class Log:
 
     def erase(self, user_id: str, at: int) -> None:
         self.erased[user_id] = at
-        self.live.forget_user(user_id, at)
+        self.live.drop(Scope(user_id), at)
 
     def end(self, index: int, epoch: int = 0, request: str = "r") -> None:
         self.write(EventType.DONE, index, epoch, request, finish_reason=FinishReason.STOP)
@@ -149,7 +150,7 @@ def test_the_counted_size_is_that_of_what_is_held() -> None:
     log.say(2, epoch=1)
     log.end(3, epoch=1)
     assert log.live.held.events == 4
-    log.live.forget_user("nina")
+    log.live.drop(Scope("nina"))
     assert (log.live.held.events, log.live.held.bytes) == (0, 0)
 
 
@@ -158,7 +159,7 @@ def test_what_an_erased_user_was_told_is_forgotten_while_it_is_read() -> None:
     with log.live.watch("nina", "r") as watch:
         log.say(0)
         watch.next_events()
-        log.live.forget_user("nina")
+        log.live.drop(Scope("nina"))
         assert watch.answer is None
         log.say(1)
         log.end(2)
@@ -174,6 +175,14 @@ def test_words_older_than_an_erasure_are_forgotten_whichever_comes_first() -> No
     log.erase("nina", at=2000)
     log.write(EventType.TOKEN, 0, request="late", tokens=(0,), text="another secret", timestamp=1999)
     assert [request for _, request in log.live.rule.answers] == ["after"]
+
+
+def test_an_erasure_of_a_conversation_drops_its_answers_alone() -> None:
+    log = Log()
+    for name in ("a", "b"):
+        log.write(EventType.TOKEN, 0, request=name, tokens=(0,), text="x", timestamp=1000, conversation_id=name)
+    log.live.drop(Scope("nina", "a"), 2000)
+    assert [request for _, request in log.live.rule.answers] == ["b"]
 
 
 def test_an_end_older_than_an_erasure_still_counts_as_one() -> None:

@@ -9,9 +9,10 @@ from app.gateway.erasure.report import report
 from app.settings import Settings
 from app.settings.kafka import COMPACTION_LAG_S
 from app.wire.codec import encode
-from app.wire.control import Cancel, Erase
+from app.wire.control import Cancel, Erase, EraseConversation
 from app.wire.headers import FORWARDED
 from tables import records
+from tables.erasures import Scope
 from tables.records import Erased
 
 SETTINGS = Settings(_env_file=None, partitions=2)
@@ -26,18 +27,18 @@ class Record:
         self.key, self.value, self.partition, self.timestamp, self.headers = key, value, partition, timestamp, headers
 
 
-def mark(at: int, partition: int, *, done: bool = False, user: str = "ann") -> Record:
-    return Record(records.key(user), records.encode(Erased(at, indexed=at if done else 0)), partition)
+def mark(at: int, partition: int, *, done: bool = False, user: str = "ann", conversation: str | None = None) -> Record:
+    return Record(Scope(user, conversation).key, records.encode(Erased(at, indexed=at if done else 0)), partition)
 
 
-def control(control: Erase | Cancel, at: int, key: bytes = b"ann", headers: Any = ()) -> Record:
+def control(control: Erase | EraseConversation | Cancel, at: int, key: bytes = b"ann", headers: Any = ()) -> Record:
     return Record(key, encode(control)[0], timestamp=at, headers=headers)
 
 
 class Bench:
     def __init__(self) -> None:
-        self.erased: list[tuple[str, int]] = []
-        self.erasures = Erasures(SETTINGS, 2, lambda user, at: self.erased.append((user, at)), lambda *_: None)
+        self.erased: list[tuple[Scope, int]] = []
+        self.erasures = Erasures(SETTINGS, 2, lambda scope, at: self.erased.append((scope, at)), lambda *_: None)
 
     def marks(self, *batch: Record) -> None:
         self.erasures._read_marks(batch)
@@ -45,24 +46,24 @@ class Bench:
     def controls(self, *batch: Record) -> None:
         self.erasures._read_controls(batch)
 
-    def report(self, user: str = "ann") -> dict[str, Any]:
-        return report(self.erasures, user, SETTINGS, 2)
+    def report(self, conversation: str | None = None) -> dict[str, Any]:
+        return report(self.erasures, Scope("ann", conversation), SETTINGS, 2)
 
 
 def test_erasure_counts_before_any_worker_has_met_it() -> None:
     bench = Bench()
     bench.controls(control(Erase(user_id="ann"), at=1000))
-    assert bench.erasures.at("ann") == 1000
-    assert bench.erased == [("ann", 1000)]
-    assert bench.erasures.at("bob") == 0
+    assert bench.erasures.at("ann", "c") == 1000
+    assert bench.erased == [(Scope("ann"), 1000)]
+    assert bench.erasures.at("bob", "c") == 0
 
 
 def test_erasure_counts_as_long_as_its_mark_stands_in_the_table() -> None:
     bench = Bench()
     bench.marks(mark(1000, 0, done=True), mark(1000, 1, done=True))
-    assert bench.erasures.at("ann") == 1000
+    assert bench.erasures.at("ann", "c") == 1000
     bench.marks(Record(records.key("ann"), None))
-    assert bench.erasures.at("ann") == 0
+    assert bench.erasures.at("ann", "c") == 0
 
 
 def test_older_erasure_does_not_take_a_newer_one_back() -> None:
@@ -70,7 +71,7 @@ def test_older_erasure_does_not_take_a_newer_one_back() -> None:
     bench.marks(mark(2000, 0))
     bench.controls(control(Erase(user_id="ann"), at=1000))
     bench.marks(mark(1000, 1, done=True))
-    assert bench.erasures.at("ann") == 2000
+    assert bench.erasures.at("ann", "c") == 2000
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_other_controls_erase_nobody(other: Record) -> None:
 def test_record_that_is_no_mark_is_left_out() -> None:
     bench = Bench()
     bench.marks(Record(b"rubbish", b"{}"), Record(records.key("ann"), b"rubbish"), mark(1000, 0, user="bob"))
-    assert bench.erased == [("bob", 1000)]
+    assert bench.erased == [(Scope("bob"), 1000)]
 
 
 def test_report_tells_what_is_still_to_be_done() -> None:
@@ -120,3 +121,17 @@ def test_second_erasure_begins_anew() -> None:
     assert bench.report()["status"] == "erasing", "that was the first one"
     bench.marks(mark(2000, 0, done=True), mark(2000, 1, done=True))
     assert bench.report()["status"] == "done"
+
+
+def test_erasure_of_a_conversation_counts_for_it_alone_and_for_its_user_too() -> None:
+    bench = Bench()
+    bench.controls(control(EraseConversation(user_id="ann", conversation_id="c"), at=1000))
+    assert (bench.erasures.at("ann", "c"), bench.erasures.at("ann", "d")) == (1000, 0)
+    assert bench.erasures.under_way("ann") == {"c": 1000}
+    bench.controls(control(Erase(user_id="ann"), at=500))
+    assert (bench.erasures.at("ann", "c"), bench.erasures.at("ann", "d")) == (1000, 500)
+    bench.marks(*(mark(1000, partition, done=True, conversation="c") for partition in (0, 1)))
+    assert (bench.erasures.under_way("ann"), bench.report("c")["status"]) == ({}, "done")
+    assert (bench.report()["status"], bench.report("d")["status"]) == ("erasing", "none")
+    bench.marks(Record(Scope("ann", "c").key, None))
+    assert bench.erasures.at("ann", "c") == 500

@@ -1,0 +1,154 @@
+"""What is erased: marks in the table, and the rows that a mark hides until they are deleted.
+
+An erasure is of a user, or of one conversation of a user. Each has a mark of its own, and what belongs to a
+conversation is erased by either: whoever reads, keeps or serves something of a user asks both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import repeat
+
+from tables.records import Activity, Change, Conversation, Erased, Table, decode_row, key, key_parts, prefix_of
+from tables.store import PartitionStore
+from tables.tool_calls import ToolRounds
+
+_BYTES_OF_ROW = 4096
+_OF_CONVERSATION = ""
+"""First in the key of a conversation's mark. A worker that knows users' marks only takes it for the user, of which
+there is none with this name, and so erases nothing.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an erasure is about: everything of a user, or one conversation."""
+
+    user_id: str
+    conversation_id: str | None = None
+
+    @classmethod
+    def of_key(cls, raw: bytes) -> Scope:
+        """The scope of a mark's key; raises `ValueError`."""
+        match key_parts(raw):
+            case (user_id,):
+                return cls(user_id)
+            case (first, user_id, conversation_id) if first == _OF_CONVERSATION:
+                return cls(user_id, conversation_id)
+        raise ValueError("the key of no mark")
+
+    @property
+    def key(self) -> bytes:
+        if self.conversation_id is None:
+            return key(self.user_id)
+        return key(_OF_CONVERSATION, self.user_id, self.conversation_id)
+
+    def includes(self, user_id: str, conversation_id: str) -> bool:
+        return user_id == self.user_id and self.conversation_id in {None, conversation_id}
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The marks that are about one conversation: its user's and its own, as far as there are any."""
+
+    marks: tuple[Erased, ...] = ()
+
+    @property
+    def at(self) -> int:
+        """The time of the last erasure, Unix milliseconds; 0 for none."""
+        return max((mark.at for mark in self.marks), default=0)
+
+    def hide(self, row: Conversation | Activity) -> bool:
+        """Whether the row is older than an erasure that has not deleted it yet."""
+        return any(mark.hides(row) for mark in self.marks)
+
+    def cover(self, asked_at: int) -> bool:
+        """Whether what was asked at this time is erased."""
+        return any(asked_at <= mark.at for mark in self.marks)
+
+    def forbid(self, asked_at: int, begun_at: int | None) -> bool:
+        """Whether nothing may be kept of a request of the time `asked_at`, whose first token was written `begun_at`."""
+        return self.cover(asked_at) or any(begun_at is not None and begun_at <= mark.applied for mark in self.marks)
+
+
+@dataclass(slots=True)
+class ErasedUntil:
+    """When users and conversations were last erased, Unix milliseconds: the marks of all partitions, for processes that
+    own none.
+    """
+
+    _at: dict[Scope, int] = field(default_factory=dict)
+
+    def add(self, scope: Scope, at: int) -> bool:
+        """Note an erasure; False if a later one is known."""
+        if at <= self._at.get(scope, 0):
+            return False
+        self._at[scope] = at
+        return True
+
+    def forget(self, scope: Scope) -> None:
+        """Its mark has expired."""
+        self._at.pop(scope, None)
+
+    def of(self, scope: Scope) -> int:
+        """The last erasure of exactly that; 0 for none."""
+        return self._at.get(scope, 0)
+
+    def at(self, user_id: str, conversation_id: str) -> int:
+        """The last erasure of the user or of this conversation; 0 for none."""
+        return max(self.of(Scope(user_id)), self.of(Scope(user_id, conversation_id)))
+
+    def all(self) -> Mapping[Scope, int]:
+        return self._at
+
+
+def mark_of(store: PartitionStore, scope: Scope) -> Erased | None:
+    """The mark of the last erasure of exactly that, None if the partition has none."""
+    raw = store.get(Table.ERASED, scope.key)
+    return None if raw is None else decode_row(raw, Erased)
+
+
+def marks_within(store: PartitionStore, user_id: str) -> Iterator[tuple[str, Erased]]:
+    """The user's conversations that have a mark."""
+    for raw, value in store.scan(Table.ERASED, prefix_of(_OF_CONVERSATION, user_id)):
+        yield key_parts(raw)[-1], decode_row(value, Erased)
+
+
+def has_marks(store: PartitionStore, user_id: str) -> bool:
+    """Whether anything of the user was erased."""
+    return mark_of(store, Scope(user_id)) is not None or next(marks_within(store, user_id), None) is not None
+
+
+def erasure(store: PartitionStore, scope: Scope, mark: Erased) -> Iterator[Change | None]:
+    """Yield a deletion for each conversation that `mark` hides, and for the calls of requests up to its time; None for
+    each row that stays, as `tombstones` does.
+
+    Ended request ids stay until their own expiry. They hold no text, and without them a replayed request would be
+    answered again.
+    """
+
+    def old(table: Table, value: bytes) -> bool:
+        if table is Table.CONVERSATIONS:
+            return mark.hides(decode_row(value, Activity))
+        rounds = decode_row(value, ToolRounds)
+        return rounds.at <= mark.at and scope.includes(scope.user_id, rounds.conversation_id)
+
+    calls = prefix_of(scope.user_id)
+    conversations = calls if scope.conversation_id is None else key(scope.user_id, scope.conversation_id)
+    for table, prefix in ((Table.CONVERSATIONS, conversations), (Table.CALLS, calls)):
+        for raw, value in store.scan(table, prefix):
+            yield from pauses(value)
+            now = store.get(table, raw) if old(table, value) else None
+            yield Change(table, raw, None) if now is not None and old(table, now) else None
+
+
+def has_rows(store: PartitionStore, user_id: str) -> bool:
+    """Whether the partition has anything of the user but marks."""
+    tables = (Table.CONVERSATIONS, Table.CALLS, Table.ENDED)
+    return any(next(store.scan(table, prefix_of(user_id)), None) is not None for table in tables)
+
+
+def pauses(value: bytes) -> Iterator[None]:
+    """A long row counts as several, because reading it takes as long."""
+    return repeat(None, len(value) // _BYTES_OF_ROW)
