@@ -449,6 +449,18 @@ def replayed_deletions(seed: int) -> Simulation:
     return replayed_turns(seed, Load(requests=12, users=2, conversations=3, deletes=0.5, over_s=8.0))
 
 
+def limited_storm(seed: int) -> Simulation:
+    """Users of a tenant send more than each may, in several conversations, while their owners come and go."""
+    chance = random.Random(f"limit {seed}")
+    load = Load(
+        requests=18, users=2, conversations=3, tokens=chance.choice((2, 8)), repeats=0.2, tenant="acme", over_s=6.0
+    )
+    conditions = Conditions(user_limit=chance.choice((0, 1, 3, 5)))
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    _inflict_some(simulation, FAULTS)
+    return simulation
+
+
 def masked_erasing_storm(seed: int) -> Simulation:
     """Erasures beside most requests, while an analyzer that fails at times reads what is to be indexed."""
     load = Load(requests=10, erases=0.5, over_s=8.0)

@@ -38,6 +38,7 @@ from tests.simulation.broker import Entry
 from tests.simulation.erasures import Erasures, Marked
 from tests.simulation.foreign import wrong_foreign
 from tests.simulation.hostile_verdict import Innocent, readable, wrong_outcomes
+from tests.simulation.limits import wrong_limits
 from tests.simulation.process import Process
 from tests.simulation.usage import wrong_usage
 
@@ -182,6 +183,8 @@ class Findings:
         wrong += self._wrong_rows(erasures)
         if self._sim.foreign:
             wrong += wrong_foreign(self._sim.broker, self._read("requests"), self._letters(), self._turns())
+        if self._sim.user_limit is not None:
+            wrong += wrong_limits(self._events, self._sim.user_limit)
         if self._sim.moderated:
             wrong += map(str, wrong_moderation(self._innocent.tokens(self._events), self._turn_entries()).items())
         stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.moderated else {"cancelled"}

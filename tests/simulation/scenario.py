@@ -17,7 +17,7 @@ from zlib import crc32
 import msgspec
 from aiokafka import TopicPartition
 
-from app.policy.file import DEFAULT_MODEL, NO_POLICY, Arm, CacheRules, Fallback, Policy, Route, When
+from app.policy.file import DEFAULT_MODEL, NO_POLICY, Arm, CacheRules, Fallback, Policy, Route, TenantRule, When
 from app.policy.guard_rules import GuardRules
 from app.settings import Settings
 from app.wire.codec import decode
@@ -92,6 +92,8 @@ class Load:
     """Share of requests that come by topics of others (foreign.py)."""
     talks: float = 0.0
     """Share of requests that continue their conversation by messages."""
+    tenant: str | None = None
+    """Whose requests all are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class Conditions:
     """Records of others' topics become requests, and answers are told there."""
     moderated: bool = False
     """Judges that never flag the same twice read prompts, and block answers with some words."""
+    user_limit: int | None = None
+    """Requests that each user may send in a minute."""
 
 
 @lru_cache(maxsize=8)
@@ -261,11 +265,18 @@ class Simulation:
         return self._conditions.foreign
 
     @property
+    def user_limit(self) -> int | None:
+        return self._conditions.user_limit
+
+    @property
     def moderated(self) -> bool:
         return self._conditions.moderated
 
     def _policy(self) -> Policy:
         policy = _some_policy(self.random) if self._conditions.routed else NO_POLICY
+        if self.user_limit is not None:
+            tenants = {"acme": TenantRule(user_requests_per_min=self.user_limit)}
+            policy = msgspec.structs.replace(policy, tenants=tenants)
         if self.foreign:
             policy = msgspec.structs.replace(policy, intake=foreign.INTAKE, egress=foreign.EGRESS)
         if not (self.masked or self.moderated):
@@ -373,6 +384,7 @@ class Simulation:
             request |= self._recall_of(load) | self._reasoning_of(load)
             request = self._talk_of(request, load)
             request = {**self._conversation_of(load), **request}
+            request |= {} if load.tenant is None else {"tenant": load.tenant}
             if self.random.random() < load.pauses:
                 paused += 2.5 * self._conditions.ttl_s
             at = paused + load.over_s * number / load.requests + self.random.random()

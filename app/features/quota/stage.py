@@ -66,7 +66,7 @@ class Charged(Stage):
     def _user_refusal(self, request: Request) -> TenantRefusal | None:
         rule = self._quota.tenants.rule_of(charged_tenant(request))
         limit = None if rule is None else rule.user_requests_per_min
-        if limit is None or self._quota.users.admit(request.user_id, limit):
+        if limit is None or self._quota.users.admit(request.user_id, request.request_id, limit):
             return None
         return TenantRefusal(ErrorCode.RATE_LIMITED, f"this user has used its {limit} requests per minute")
 

@@ -1,13 +1,13 @@
 """How many requests each user has had admitted in the last minute.
 
 A user is one partition, and so one worker, which counts alone and at once. It counts in memory: after a take-over the
-next owner begins with nothing, so a user may have up to twice the limit in the minute around it.
+next owner begins with nothing, so a user may have up to twice the limit in the minute around it. A worker that loses
+the partition and has it back decides again about requests of which nothing was written; each counts once.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 
 _MINUTE_S = 60.0
@@ -18,20 +18,23 @@ class UserRates:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._admitted: dict[str, deque[float]] = {}  # the user with the oldest last request first
+        # The user with the oldest last request first; of each user the requests and their times, oldest first.
+        self._admitted: dict[str, dict[str, float]] = {}
 
-    def admit(self, user_id: str, limit: int) -> bool:
-        """Whether the user may have another request; counts it if so."""
+    def admit(self, user_id: str, request_id: str, limit: int) -> bool:
+        """Whether the user may have this request; counts it if so."""
         now = self._now()
         self._forget(now - _MINUTE_S)
-        times = self._admitted.get(user_id, deque[float]())
-        while times and times[0] <= now - _MINUTE_S:
-            times.popleft()
-        if len(times) >= limit:
+        admitted = self._admitted.get(user_id, {})
+        while admitted and admitted[oldest := next(iter(admitted))] <= now - _MINUTE_S:
+            del admitted[oldest]
+        if request_id in admitted:
+            return True
+        if len(admitted) >= limit:
             return False
-        times.append(now)
+        admitted[request_id] = now
         self._admitted.pop(user_id, None)
-        self._admitted[user_id] = times
+        self._admitted[user_id] = admitted
         return True
 
     def __len__(self) -> int:
@@ -39,7 +42,7 @@ class UserRates:
 
     def _forget(self, since: float) -> None:
         while self._admitted:
-            user_id, times = next(iter(self._admitted.items()))
-            if times[-1] > since:
+            user_id, admitted = next(iter(self._admitted.items()))
+            if any(at > since for at in reversed(admitted.values())):
                 return
             del self._admitted[user_id]

@@ -175,8 +175,10 @@ async def test_an_erased_user_has_no_responses(client: httpx.AsyncClient) -> Non
 async def test_responses_of_an_erased_conversation_are_gone_and_others_stay(
     scripted: ScriptedWorker, client: httpx.AsyncClient, guarded: GatewayProcess, tmp_path: Path
 ) -> None:
-    names = [(await create(client, input="one two", conversation=name))["id"] for name in ("conv_a", "conv_b")]
-    kept = [await ended(client, name) for name in names][1]
+    names = []
+    for conversation in ("conv_a", "conv_b"):
+        names.append((await create(client, input="one two", conversation=conversation))["id"])
+        kept = await ended(client, names[-1])
     deleted = await client.delete("/v1/conversations/conv_a")
     assert (deleted.status_code, deleted.json()) == (
         200,

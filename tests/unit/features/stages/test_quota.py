@@ -65,7 +65,7 @@ async def test_of_a_request_that_is_refused_no_model_judge_or_index_sees_anythin
 
 async def test_a_user_has_its_own_limit_beside_its_tenants() -> None:
     one = quota(policy_of(tenants={"acme": {"user_requests_per_min": 2, "requests_per_min": 9}}), [model()])
-    codes = [(await answered(one, tenant="acme")).code for _ in range(3)]
+    codes = [(await answered(one, tenant="acme", request_id=f"r{number}")).code for number in range(3)]
     assert codes == [None, None, "rate_limited"]
     assert _minute(one).requests == 2
     whole = await answered(tenant="acme")

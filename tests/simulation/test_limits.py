@@ -1,0 +1,51 @@
+"""Each user of a tenant has its own limit in the worker that owns it, whatever dies."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from app.features.quota.stage import Charged
+from app.features.quota.users import UserRates
+from tests.simulation.faults import limited_storm
+from tests.simulation.mutant import Mutant, find_broken_promise
+
+STORMS = 100
+AT_ONCE = 50
+
+
+@pytest.mark.parametrize("first", range(0, STORMS, AT_ONCE))
+def test_a_user_has_its_limit_from_each_owner_and_what_was_admitted_is_answered(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = limited_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+_ADMIT = UserRates.admit
+
+
+def _counts_each_try(rates: UserRates, user_id: str, _request_id: str, limit: int) -> bool:
+    return _ADMIT(rates, user_id, f"{time.monotonic_ns()}", limit)
+
+
+def _counts_the_tenant(rates: UserRates, _user_id: str, request_id: str, limit: int) -> bool:
+    return _ADMIT(rates, "acme", request_id, limit)
+
+
+def _asks_again(*_: Any) -> bool:
+    return False
+
+
+MUTANTS: dict[str, Mutant] = {
+    "a user's limit holds for nobody": Mutant(UserRates, "admit", lambda *_: True, limited_storm),
+    "the users of a tenant share one limit": Mutant(UserRates, "admit", _counts_the_tenant, limited_storm),
+    "a request that is begun again counts again": Mutant(UserRates, "admit", _counts_each_try, limited_storm, hint=47),
+    "a next owner asks the limit about what was admitted": Mutant(Charged, "is_decided", _asks_again, limited_storm),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_promise_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_broken_promise(mutant, MUTANTS[mutant], monkeypatch)
