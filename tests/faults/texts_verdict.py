@@ -75,7 +75,9 @@ def judge_texts(
             seen = [*recalled, *before]
             turns_now = list(_turns_now(seen, key, request, turn, tokens, authors, topics, settings, mask))
             remembered += [[*recalled, *before]] if turns_now else []
-            after += [[*before, now] for now in turns_now]
+            # A turn with results of calls contains the one that has made them.
+            others = before[:-1] if request.get("tool_results") else before
+            after += [[*others, now] for now in turns_now]
         if not remembered:
             verdict.changed.append(key)
         elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, mask):
@@ -107,14 +109,27 @@ def _turns_now(
         calls = topics.calls.get(key, ())
         reasons = bool(request.get("reasoning_effort"))
         yield from possible_turns(build, turn, request["max_tokens"], tokens, calls, topics, reasons=reasons)
+    elif (results := request.get("tool_results")) and before:
+        if are_words(tokens, build(), authors):
+            yield PastTurn(before[-1].prompt, turn.answer, _with_results(before[-1], results))
     elif are_words(tokens, build(), authors):
         yield PastTurn(turn.prompt, turn.answer)
+
+
+def _with_results(turn: PastTurn, results: Sequence[dict[str, str]]) -> tuple[ChatMessage, ...]:
+    """The steps of a turn that ended in calls, once their results are there."""
+    asked = ChatMessage("assistant", turn.answer)
+    return (*turn.steps, asked, *(ChatMessage("tool", one["content"], call_id=one["tool_call_id"]) for one in results))
 
 
 def _prompt_ids(
     before: Sequence[PastTurn], request: dict, settings: Settings, mask: Mask, steps: Sequence[ChatMessage] = ()
 ) -> Sequence[int]:
     """What the model reads."""
+    if (results := request.get("tool_results")) and before:
+        *before, last = before
+        request = {"prompt": last.prompt}
+        steps = (*_with_results(last, results), *steps)
     hidden = [
         PastTurn(mask.hide(one.prompt), mask.hide(one.answer), hidden_steps(one.steps, mask), one.before)
         for one in before

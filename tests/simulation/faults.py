@@ -461,6 +461,25 @@ def limited_storm(seed: int) -> Simulation:
     return simulation
 
 
+def returning_storm(seed: int) -> Simulation:
+    """Results of calls come back as later records, and conversations go on behind them."""
+    chance = random.Random(f"results {seed}")
+    load = Load(
+        requests=8,
+        users=2,
+        tokens=chance.choice((2, 8)),
+        repeats=0.1,
+        cancels=0.1,
+        deadlines=chance.choice((0.0, 0.2)),
+        erases=chance.choice((0.0, 0.1)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        results=0.7,
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
+    _inflict_some(simulation, (*FAULTS, suspend, expire_log))
+    return simulation
+
+
 def masked_erasing_storm(seed: int) -> Simulation:
     """Erasures beside most requests, while an analyzer that fails at times reads what is to be indexed."""
     load = Load(requests=10, erases=0.5, over_s=8.0)

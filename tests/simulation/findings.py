@@ -40,6 +40,7 @@ from tests.simulation.foreign import wrong_foreign
 from tests.simulation.hostile_verdict import Innocent, readable, wrong_outcomes
 from tests.simulation.limits import wrong_limits
 from tests.simulation.process import Process
+from tests.simulation.results import wrong_results
 from tests.simulation.usage import wrong_usage
 
 if TYPE_CHECKING:
@@ -185,6 +186,8 @@ class Findings:
             wrong += wrong_foreign(self._sim.broker, self._read("requests"), self._letters(), self._turns())
         if self._sim.user_limit is not None:
             wrong += wrong_limits(self._events, self._sim.user_limit)
+        turns = {(turn.user_id, turn.request_id): turn for turn in self._turns()}
+        wrong += wrong_results(self._innocent_requests(), self._events, turns, erasures)
         if self._sim.moderated:
             wrong += map(str, wrong_moderation(self._innocent.tokens(self._events), self._turn_entries()).items())
         stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.moderated else {"cancelled"}
@@ -255,6 +258,9 @@ class Findings:
         except WireError as error:
             return error.dead_letter
         return False
+
+    def _innocent_requests(self) -> list[Entry]:
+        return [entry for entry in self._read("requests") if not self._is_bad(entry)]
 
     def _valid_requests(self) -> set[Key]:
         found = set()
@@ -356,7 +362,7 @@ class Findings:
 
     def _that_recall(self) -> set[Key]:
         """Requests whose prompts may have turns of other conversations."""
-        requests = [json.loads(entry.value or b"") for entry in self._read("requests") if not self._is_bad(entry)]
+        requests = [json.loads(entry.value or b"") for entry in self._innocent_requests()]
         return {(one["user_id"], one["request_id"]) for one in requests if one.get("recall")}
 
     def _is_kept(self, key: Key) -> bool:

@@ -28,7 +28,7 @@ from models.generation import Job
 from models.paced import VERSION
 from tests.faults.load import TOOLS
 from tests.faults.verdict import Key
-from tests.simulation import foreign
+from tests.simulation import foreign, results
 from tests.simulation.broker import Broker, Entry
 from tests.simulation.findings import Findings, Outcome
 from tests.simulation.group import Group
@@ -94,6 +94,8 @@ class Load:
     """Share of requests that continue their conversation by messages."""
     tenant: str | None = None
     """Whose requests all are."""
+    results: float = 0.0
+    """Share of requests that call tools of their sender, which sends the results as later records (results.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +416,7 @@ class Simulation:
             self._erase_beside(at, user, load)
             self._delete_beside(at, user, str(request.get("conversation_id", "default")), load)
             self.world.after(at, partial(send, request))
+            self._send_results(at, user, number, request, load)
             if self.random.random() < load.repeats:
                 self.world.after(at + self.random.choice((0.0, 0.3, 5.0)), partial(send, request))
             if self.random.random() < load.garbage:
@@ -438,6 +441,15 @@ class Simulation:
         if load.erases and self.random.random() < load.erases:
             erase = partial(self._send, "controls", user, {"type": "erase", "user_id": user})
             self.world.after(at + self.random.choice((-0.5, 0.0, 0.3, 3.0)), erase)
+
+    def _send_results(self, at: float, user: str, number: int, request: dict[str, object], load: Load) -> None:
+        if not load.results or request.get("conversation_id") != f"t{number}":
+            return
+        for one in results.following(user, number, is_known=self.random.random() < 0.8):
+            at += self.random.choice((0.05, 0.3, 3.0))
+            for late in (0.0, *([0.5] if self.random.random() < load.repeats else [])):
+                self.world.after(at + late, partial(self._send, "requests", user, one))
+        self.keep_running(at + _LATEST_S)
 
     def _delete_beside(self, at: float, user: str, conversation: str, load: Load) -> None:
         if load.deletes and self.random.random() < load.deletes:
@@ -470,6 +482,8 @@ class Simulation:
         return {**same, "conversation_id": f"c{number}"}
 
     def _tools_of(self, number: int, load: Load) -> dict[str, object]:
+        if load.results and self.random.random() < load.results:
+            return {"tools": TOOLS, "conversation_id": f"t{number}"}
         if load.tools and self.random.random() < load.tools:
             return {"tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": 2000}
         return {"tools": TOOLS} if number % 4 == 3 else {}
