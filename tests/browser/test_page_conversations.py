@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from tests.browser.test_page import LONG_MS, enter, over, past, say, stored, words
 from tests.integration.gateway.gateway_process import GatewayProcess
@@ -152,11 +152,6 @@ async def test_a_conversation_is_deleted_on_the_server_in_mid_answer_and_others_
 
     await page.get_by_role("button", name="Options of to be deleted").click()
     await page.get_by_role("button", name="Delete conversation…").click()
-    await context.set_offline(True)
-    await question.get_by_role("button", name="Delete", exact=True).click()
-    await expect(question.get_by_role("alert")).to_contain_text("The gateway cannot be reached.")
-    await expect(page.locator("#conversations li")).to_have_count(2)
-    await context.set_offline(False)
     async with page.expect_response(lambda reply: reply.request.method == "DELETE") as deleted:
         await question.get_by_role("button", name="Delete", exact=True).click()
     assert (await (await deleted.value).json())["object"] == "conversation.deleted"
@@ -168,6 +163,27 @@ async def test_a_conversation_is_deleted_on_the_server_in_mid_answer_and_others_
     await expect(page.locator("#conversations li")).to_have_text(["to be kept⋯"])
     await page.get_by_role("button", name="to be kept", exact=True).click()
     await expect(page.locator("article .prompt")).to_have_text(["to be kept"])
+
+
+async def test_a_deletion_that_does_not_reach_the_gateway_is_told_and_can_be_tried_again(
+    browser: Browser, gateway: GatewayProcess
+) -> None:
+    context = await browser.new_context()  # the browser itself complains of what it cannot load
+    page = await enter(context, gateway, "offa")
+    await say(page, "to be deleted")
+    await stop(page)
+    await page.get_by_role("button", name="Options of to be deleted").click()
+    await page.get_by_role("button", name="Delete conversation…").click()
+    question = page.get_by_role("dialog", name="Delete conversation")
+    await context.set_offline(True)
+    await question.get_by_role("button", name="Delete", exact=True).click()
+    await expect(question.get_by_role("alert")).to_contain_text("The gateway cannot be reached.")
+    await expect(page.locator("#conversations li")).to_have_count(1)
+    await context.set_offline(False)
+    await question.get_by_role("button", name="Delete", exact=True).click()
+    await expect(question).not_to_be_visible()
+    await expect(page.locator("#conversations li")).to_have_count(0)
+    await context.close()
 
 
 async def test_all_can_be_erased_on_the_server(context: BrowserContext, gateway: GatewayProcess) -> None:

@@ -42,7 +42,7 @@ async def verdict_of(settings: Settings, former: Settings | None = None, erased:
 
 
 def pardon_cut(verdict: Verdict, turns: list[Fetched], erasures: list[Fetched]) -> None:
-    """An answer that an erasure of its user or its conversation has met leaves an empty turn, whatever its readers have:
+    """An answer that an erasure of its user or conversation has met leaves an empty turn, whatever its readers have:
     that is right. Right for no other answer: not for one that was asked later, nor for one that was not erased.
     """
     done_at = ErasedUntil()

@@ -94,7 +94,7 @@ def lose_tail(simulation: Simulation, _process: Process) -> None:
         broker.elections += 1
 
 
-_MILVUS_TROUBLE_S = 60.0
+MILVUS_TROUBLE_S = 60.0
 _SUSPENDED = 0.02
 """How likely a worker is suspended in each 2 ms of a take-over."""
 _REPLAY_S = 120.0
@@ -115,11 +115,11 @@ def storm(seed: int, erases: float = 0.0, faults: tuple[Fault, ...] = FAULTS, re
     """A random load on random workers, and up to eight random faults: some at a time, some at a step."""
     load = replace(_random_load(seed), erases=erases, reasoning=reasoning)
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
-    _inflict_some(simulation, faults)
+    inflict_some(simulation, faults)
     return simulation
 
 
-def _inflict_some(simulation: Simulation, faults: tuple[Fault, ...]) -> None:
+def inflict_some(simulation: Simulation, faults: tuple[Fault, ...]) -> None:
     for _ in range(simulation.random.randint(1, 8)):
         fault = simulation.random.choice(faults)
         if simulation.random.random() < 0.5:
@@ -142,7 +142,7 @@ def talking_storm(seed: int) -> Simulation:
         erases=chance.choice((0.0, 0.1)),
     )
     simulation = Simulation(seed, workers=1 + seed % 3, load=load, conditions=Conditions(ttl_s=ttl_s))
-    _inflict_some(simulation, FAULTS)
+    inflict_some(simulation, FAULTS)
     return simulation
 
 
@@ -169,7 +169,7 @@ def wide_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
         deadly=chance.choice((0.0, 0.0, 0.1)),
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    _inflict_some(simulation, faults)
+    inflict_some(simulation, faults)
     return simulation
 
 
@@ -195,7 +195,7 @@ def tool_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS, reasoning: fl
         reasoning=reasoning,
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    _inflict_some(simulation, faults)
+    inflict_some(simulation, faults)
     return simulation
 
 
@@ -214,7 +214,7 @@ def foreign_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulat
         foreign=0.7,
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    _inflict_some(simulation, faults)
+    inflict_some(simulation, faults)
     return simulation
 
 
@@ -237,7 +237,7 @@ def routed_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS, reasoning: 
         reasoning=reasoning,
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    _inflict_some(simulation, faults)
+    inflict_some(simulation, faults)
     return simulation
 
 
@@ -257,7 +257,7 @@ def recalling_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simul
         recall=0.8,
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    _inflict_some(simulation, faults)
+    inflict_some(simulation, faults)
     return simulation
 
 
@@ -280,7 +280,7 @@ def masking_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expi
         failing=0.4 if conditions.routed else 0.0,
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    _inflict_some(simulation, faults)
+    inflict_some(simulation, faults)
     return simulation
 
 
@@ -307,7 +307,7 @@ def moderation_storm(
         reasoning=reasoning,
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    _inflict_some(simulation, faults)
+    inflict_some(simulation, faults)
     return simulation
 
 
@@ -321,7 +321,7 @@ def expiring_storm(seed: int) -> Simulation:
     load = Load(requests=24, users=2, tokens=2, over_s=12.0)
     conditions = Conditions(ttl_s=1.0, sweep_s=0.3)
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1, load=load, conditions=conditions)
-    _inflict_some(simulation, (suspend, cut_off, broker_away, rebalance, kill))
+    inflict_some(simulation, (suspend, cut_off, broker_away, rebalance, kill))
     return simulation
 
 
@@ -361,7 +361,7 @@ def suspended_fence(seed: int) -> Simulation:
         simulation.world.after(0.002, watch)
 
     simulation.world.after(0.001, watch)
-    _inflict_some(simulation, (kill, rebalance, join))
+    inflict_some(simulation, (kill, rebalance, join))
     return simulation
 
 
@@ -390,7 +390,7 @@ def repeated_erasures(seed: int) -> Simulation:
     """Erasures of one user that come faster than they are carried out."""
     load = Load(requests=16, users=1, erases=0.9, over_s=2.0)
     simulation = Simulation(seed, workers=2, load=load, conditions=Conditions(milvus=True))
-    _inflict_some(simulation, (suspend, rebalance, kill))
+    inflict_some(simulation, (suspend, rebalance, kill))
     return simulation
 
 
@@ -401,82 +401,8 @@ def erasing_storm(seed: int) -> Simulation:
     assert simulation.milvus is not None
     simulation.milvus.late = 0.5
     # Opening a collection takes four calls in a row: half of them late for good might never let a writer through.
-    simulation.world.after(_MILVUS_TROUBLE_S, partial(setattr, simulation.milvus, "late", 0.0))
-    _inflict_some(simulation, (kill, suspend, suspend, rebalance))
-    return simulation
-
-
-def deleting_storm(seed: int) -> Simulation:
-    """Deletions of conversations beside most requests, which go on in conversations of the same names, and erasures
-    of their users among them; in every other storm also prompts with recalled turns of other conversations.
-    """
-    chance = random.Random(f"delete {seed}")
-    load = Load(
-        requests=14,
-        users=2,
-        conversations=3,
-        tokens=chance.choice((2, 8)),
-        over_s=8.0,
-        cancels=0.05,
-        repeats=0.1,
-        deletes=0.4,
-        erases=chance.choice((0.0, 0.1)),
-        tools=chance.choice((0.0, 0.3)),
-        recall=0.6 if seed % 2 else 0.0,
-        skewed=chance.choice((0.0, 0.1)),
-        misplaced=chance.choice((0.0, 0.1)),
-        deadly=chance.choice((0.0, 0.1)),
-    )
-    conditions = Conditions(milvus=seed % 2 == 1 or chance.random() < 0.3, skew=chance.random() < 0.3)
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    _inflict_some(simulation, (*FAULTS, suspend, expire_log))
-    return simulation
-
-
-def recalling_deletions(seed: int) -> Simulation:
-    """Prompts with recalled turns, while a Milvus, many of whose calls land late, deletes their conversations."""
-    load = Load(requests=24, users=1, conversations=4, deletes=0.2, recall=0.9, tokens=2, over_s=40.0)
-    simulation = Simulation(seed, workers=1 + seed % 2, load=load, conditions=Conditions(milvus=True))
-    assert simulation.milvus is not None
-    simulation.milvus.late = 0.4
-    simulation.world.after(_MILVUS_TROUBLE_S, partial(setattr, simulation.milvus, "late", 0.0))
-    _inflict_some(simulation, (kill, suspend, rebalance))
-    return simulation
-
-
-def replayed_deletions(seed: int) -> Simulation:
-    """As `replayed_turns`, with conversations that are erased instead of their users."""
-    return replayed_turns(seed, Load(requests=12, users=2, conversations=3, deletes=0.5, over_s=8.0))
-
-
-def limited_storm(seed: int) -> Simulation:
-    """Users of a tenant send more than each may, in several conversations, while their owners come and go."""
-    chance = random.Random(f"limit {seed}")
-    load = Load(
-        requests=18, users=2, conversations=3, tokens=chance.choice((2, 8)), repeats=0.2, tenant="acme", over_s=6.0
-    )
-    conditions = Conditions(user_limit=chance.choice((0, 1, 3, 5)))
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    _inflict_some(simulation, FAULTS)
-    return simulation
-
-
-def returning_storm(seed: int) -> Simulation:
-    """Results of calls come back as later records, and conversations go on behind them."""
-    chance = random.Random(f"results {seed}")
-    load = Load(
-        requests=8,
-        users=2,
-        tokens=chance.choice((2, 8)),
-        repeats=0.1,
-        cancels=0.1,
-        deadlines=chance.choice((0.0, 0.2)),
-        erases=chance.choice((0.0, 0.1)),
-        deadly=chance.choice((0.0, 0.0, 0.1)),
-        results=0.7,
-    )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
-    _inflict_some(simulation, (*FAULTS, suspend, expire_log))
+    simulation.world.after(MILVUS_TROUBLE_S, partial(setattr, simulation.milvus, "late", 0.0))
+    inflict_some(simulation, (kill, suspend, suspend, rebalance))
     return simulation
 
 
@@ -485,7 +411,7 @@ def masked_erasing_storm(seed: int) -> Simulation:
     load = Load(requests=10, erases=0.5, over_s=8.0)
     conditions = Conditions(milvus=True, pii="mask")
     simulation = Simulation(seed, workers=2, partitions=1 + seed % 2, load=load, conditions=conditions)
-    _inflict_some(simulation, (kill, suspend, rebalance))
+    inflict_some(simulation, (kill, suspend, rebalance))
     return simulation
 
 
@@ -515,7 +441,7 @@ def crowded_storm(seed: int) -> Simulation:
     load = Load(requests=20, users=3, tokens=40, over_s=3.0, cancels=0.1, repeats=0.1)
     conditions = Conditions(crowded=True)
     simulation = Simulation(seed, workers=1 + seed % 2, partitions=1 + seed % 3, load=load, conditions=conditions)
-    _inflict_some(simulation, FAULTS)
+    inflict_some(simulation, FAULTS)
     return simulation
 
 
@@ -535,7 +461,7 @@ def flooded_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, expire_log)) 
         same=chance.choice((0.0, 0.5)),
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
-    _inflict_some(simulation, faults)
+    inflict_some(simulation, faults)
     return simulation
 
 
@@ -557,7 +483,7 @@ def mixed_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire
         tools=chance.choice((0.0, 0.4)),
     )
     simulation = Simulation(seed, workers=2 + seed % 2, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    _inflict_some(simulation, faults)
+    inflict_some(simulation, faults)
     return simulation
 
 

@@ -26,12 +26,12 @@ from app.features.routing.stage import Routed
 from app.wire.event import FALLBACK, PLAN, Notice, Plan
 from app.wire.turn import Turn
 from models.generation import Delta, Job, StreamEvent
+from tests.simulation.deletions import recalling_deletions
 from tests.simulation.faults import (
     masking_storm,
     mixed_storm,
     moderation_storm,
     reasoning_storm,
-    recalling_deletions,
     recalling_storm,
     routed_storm,
 )

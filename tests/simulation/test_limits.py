@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from typing import Any
 
@@ -9,11 +10,24 @@ import pytest
 
 from app.features.quota.stage import Charged
 from app.features.quota.users import UserRates
-from tests.simulation.faults import limited_storm
+from tests.simulation.faults import FAULTS, inflict_some
 from tests.simulation.mutant import Mutant, find_broken_promise
+from tests.simulation.scenario import Conditions, Load, Simulation
 
 STORMS = 100
 AT_ONCE = 50
+
+
+def limited_storm(seed: int) -> Simulation:
+    """Users of a tenant send more than each may, in several conversations, while their owners come and go."""
+    chance = random.Random(f"limit {seed}")
+    load = Load(
+        requests=18, users=2, conversations=3, tokens=chance.choice((2, 8)), repeats=0.2, tenant="acme", over_s=6.0
+    )
+    conditions = Conditions(user_limit=chance.choice((0, 1, 3, 5)))
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    inflict_some(simulation, FAULTS)
+    return simulation
 
 
 @pytest.mark.parametrize("first", range(0, STORMS, AT_ONCE))

@@ -50,16 +50,15 @@ from tables.tool_calls import ToolRounds, row
 from tables.usage import Windows
 from tests.simulation.big_erasure import big_erasure
 from tests.simulation.broker import Broker, Writer
+from tests.simulation.deletions import deleting_storm, replayed_deletions
 from tests.simulation.faults import (
     FAULTS,
     crowded_storm,
-    deleting_storm,
     erasing_storm,
     expiring_storm,
     flooded_storm,
     kill,
     repeated_erasures,
-    replayed_deletions,
     replayed_turns,
     storm,
     suspended_fence,
@@ -348,7 +347,7 @@ MUTANTS: dict[str, Mutant] = {
         Turns, "_is_forgotten", lambda *_: False, replayed_deletions
     ),
     "sinks do not learn of erasures": Mutant(Controls, "_for_sinks", lambda *_: (), erasing),
-    "erased turns are indexed": Mutant(Turns, "_is_forgotten", lambda *_: False, replayed_turns, hint=2),
+    "erased turns are indexed": Mutant(Turns, "_is_forgotten", lambda *_: False, replayed_turns, hint=45),
     "a record that Kafka refuses is trouble of the broker": Mutant(
         commit, "RECORD_ERRORS", (), wide, hint=2, more=((dead_letters, "dead_letter", _whole_dead_letter),)
     ),

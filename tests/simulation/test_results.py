@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -10,11 +11,31 @@ from msgspec.structs import replace
 from app.answering import job, kept
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Turn
-from tests.simulation.faults import returning_storm
+from tests.simulation.faults import FAULTS, expire_log, inflict_some, suspend
 from tests.simulation.mutant import Mutant, find_broken_promise
+from tests.simulation.scenario import Load, Simulation
 
 STORMS = 100
 AT_ONCE = 50
+
+
+def returning_storm(seed: int) -> Simulation:
+    """Results of calls come back as later records, and conversations go on behind them."""
+    chance = random.Random(f"results {seed}")
+    load = Load(
+        requests=8,
+        users=2,
+        tokens=chance.choice((2, 8)),
+        repeats=0.1,
+        cancels=0.1,
+        deadlines=chance.choice((0.0, 0.2)),
+        erases=chance.choice((0.0, 0.1)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        results=0.7,
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
+    inflict_some(simulation, (*FAULTS, suspend, expire_log))
+    return simulation
 
 
 @pytest.mark.parametrize("first", range(0, STORMS, AT_ONCE))

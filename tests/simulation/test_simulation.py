@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 
 from tests.simulation.big_erasure import big_erasure
+from tests.simulation.deletions import deleting_storm, recalling_deletions, replayed_deletions
 from tests.simulation.faults import (
     corrupt_storm,
     crowded_storm,
-    deleting_storm,
     erasing_storm,
     expiring_storm,
     flooded_storm,
@@ -23,10 +23,8 @@ from tests.simulation.faults import (
     moderation_storm,
     reasoning_storm,
     rebalance_while_away,
-    recalling_deletions,
     recalling_storm,
     repeated_erasures,
-    replayed_deletions,
     replayed_turns,
     routed_storm,
     storm,

@@ -9,8 +9,8 @@ STREAMS_OF_USER = 2000
 SOCKETS_OF_KEY = 500
 ERASURES_PER_MIN = 10
 """Of one user: each reads and writes all partitions."""
-CONVERSATION_ERASURES_PER_MIN = 60
-"""Of one user, who may tidy up a list of them."""
+CONVERSATION_ERASURES_PER_MIN = 20
+"""Of one user, who may tidy up a list of them. Each leaves a mark for as long as `turns` is kept."""
 STALL_S = 30.0
 """A reader that accepts no data for this long is disconnected."""
 

@@ -28,6 +28,8 @@ _DEPTH = 3
 """Each list is this many times longer than the requested hits, so that a row in both lists is found in both."""
 _DELETE_TIMEOUT_S = 60.0
 _ALIAS_TRIES = 5
+_MOST_ERASED = 100
+"""Conversations that a filter leaves out; who searches leaves out what is erased from the hits, too."""
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
 
 
@@ -141,7 +143,8 @@ class MilvusStore:
             asked_after_ms=query.erased_at if query.erased_at and self._layout.asked_at else None,
         )
         since = "asked_at" if self._layout.asked_at else "created_at"
-        where = " and ".join([where, *(_not_erased(*one, since) for one in query.erased.items())])
+        erased = [*query.erased.items()][-_MOST_ERASED:]
+        where = " and ".join([where, *(_not_erased(*one, since) for one in erased)])
         if query.full_text and self._layout.full_text:
             rows = await self._hybrid(query, vector, where, _fields(self._layout))
         else:

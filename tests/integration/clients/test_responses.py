@@ -53,6 +53,20 @@ async def test_a_conversation_brings_its_earlier_turns(client: AsyncOpenAI) -> N
     assert (await client.conversations.retrieve(talk.id)).created_at == talk.created_at
 
 
+async def test_a_deleted_conversation_is_gone_with_its_responses_and_begins_anew(client: AsyncOpenAI) -> None:
+    talk = (await client.conversations.create()).id
+    first = await client.responses.create(model="demo", input="Hi, my name is Nina.", conversation=talk)
+    deleted = await client.conversations.delete(talk)
+    assert (deleted.id, deleted.object, deleted.deleted) == (talk, "conversation.deleted", True)
+    assert [item async for item in client.conversations.items.list(talk)] == []
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve(first.id)
+    with pytest.raises(openai.BadRequestError, match="previous_request_id"):
+        await client.responses.create(model="demo", input="What is my name?", previous_response_id=first.id)
+    anew = await client.responses.create(model="demo", input="What is my name?", conversation=talk)
+    assert "Nina" not in anew.output_text
+
+
 async def test_a_conversation_takes_the_results_of_its_calls_and_of_the_background(client: AsyncOpenAI) -> None:
     tool = {"type": "function", **STATUS}
     talk = (await client.conversations.create()).id

@@ -219,7 +219,7 @@ def test_notices_of_the_policy_and_records_of_the_audit_are_counted() -> None:
     answered(reported)
     assert value(reported, "parley:request_notices_total", code=FALLBACK) == 1
     assert value(reported, "parley:request_notices_total", code=DEGRADED) == 0
-    reported.committed(0, [Commit(audit=audit_of_erasure("ann", 5)), Commit()], 0.01)
+    reported.committed(0, [Commit(audit=audit_of_erasure("ann", None, 5)), Commit()], 0.01)
     assert value(reported, "parley:audit_records_total") == 1
 
 
