@@ -59,7 +59,7 @@ analytics: $(STAMP)  ## kill Kafka Connect while turns flow to PostgreSQL, and c
 operations: $(STAMP)  ## execute the pages of docs/operations while users ask, and count what was lost; ONLY="milvus disks"
 	$(BIN)/python -m tests.operations $(ONLY)
 
-pods: $(STAMP)  ## the chart as pods on a Kubernetes node of this machine: upgraded, killed, evicted; needs root and kubelet; ONLY="upgrade kill"
+pods: $(STAMP)  ## the chart as pods on Kubernetes nodes of this machine: upgraded, killed, drained, scaled; needs root and kubelet; ONLY="upgrade kill"
 	$(BIN)/python -m tests.pods $(ONLY)
 
 upgrade: $(STAMP)  ## workers of the commit FROM and of this checkout on the same topics and data, killed in turns

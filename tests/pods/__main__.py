@@ -1,4 +1,4 @@
-"""The chart as pods: requests through the Service while pods are upgraded, deleted, killed, evicted, suspended.
+"""The chart as pods: requests through the Service while pods are upgraded, deleted, killed, evicted, suspended, scaled.
 
     python -m tests.pods [STEP ...]
 
@@ -23,7 +23,7 @@ from tests.integration.deploy.control_plane import BINARIES, ControlPlane
 from tests.operations.callers import Callers
 from tests.operations.stage import KEY
 from tests.operations.verdict import verdict_of
-from tests.pods import image, policies
+from tests.pods import image, keda, policies
 from tests.pods.chart import BESIDE, BROKER, PARTITIONS, SPACE, Chart
 from tests.pods.node import PROGRAMS, Node
 from tests.pods.plain import PlainCallers
@@ -36,7 +36,7 @@ IMAGES = image.ROOT / "build" / "pods" / "images.tar"
 async def main(folder: Path, images: Path, steps: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plane").mkdir()
-    plane = ControlPlane(folder / "plane", CONTROLLERS)
+    plane = ControlPlane(folder / "plane", CONTROLLERS, keda.api_options(folder / "front"))
     with plane, Node(folder / "node", plane, images) as node, ExitStack() as at_end:
         cluster = Cluster(folder, images, plane, node, Chart(folder, plane), at_end)
         try:

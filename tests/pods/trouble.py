@@ -13,17 +13,19 @@ from pathlib import Path
 
 from tests.integration.deploy.control_plane import ControlPlane
 from tests.operations.callers import Callers
-from tests.pods import policies
-from tests.pods.chart import BESIDE, PATIENCE_S, SPACE, Chart, restarts
+from tests.pods import keda, policies, real_model
+from tests.pods.chart import BESIDE, PATIENCE_S, SPACE, VALUES, Chart, restarts
 from tests.pods.node import Node
 from tests.pods.plain import PlainCallers
 
 PODS = 4
-STEPS = ("nothing", "policies", "upgrade", "delete", "kill", "evict", "suspend")
+STEPS = ("nothing", "policies", "upgrade", "delete", "kill", "evict", "suspend", "scale", "model", "drain")
 """Methods of `Trouble`, in their order."""
 HEAD = """\
 | during | seconds | answers | failed | longest pause of each (p50, p99, max s) | plain calls | failed |
 |---|---|---|---|---|---|---|"""
+_MANY = 40
+_SCALED = {"enabled": True, "max": 3, "lagThreshold": 10, "pollingS": 5, "scaleDown": {"afterS": 15, "everyS": 15}}
 
 
 @dataclass
@@ -121,6 +123,56 @@ class Trouble:
     def _is_open(self, way: policies.Way) -> bool:
         return self.cluster.node.connects(way.pod, way.address, way.port)
 
+    async def scale(self) -> None:
+        """KEDA reads the requests that wait in Kafka; a third worker comes and goes."""
+        cluster, programs = self.cluster, keda.folder()
+        assert programs is not None
+        running = cluster.at_end.enter_context(keda.Keda(programs, cluster.folder / "keda", cluster.plane))
+        await asyncio.to_thread(ControlPlane.until, running.is_serving, PATIENCE_S)
+        (scaled,) = (one for one in self.chart.manifests(VALUES | {"keda": _SCALED}) if one["kind"] == "ScaledObject")
+        cluster.plane.create(scaled, SPACE)
+        began = time.monotonic()
+        async with (
+            self._during("more users, and a third worker comes"),
+            Callers([self.chart.address()], self.callers.key_file, users=_MANY, first=100) as many,
+        ):
+            await self._workers(3)
+            self.chart.say(f"three workers are ready {time.monotonic() - began:.1f} s after the load")
+            await many.answers(_MANY)
+            await many.finish()
+        self.callers.failed += many.failed
+        self.callers.answered += many.answered
+        began = time.monotonic()
+        async with self._during("the load falls, and the third worker goes"):
+            await self._workers(2)
+            self.chart.say(f"two workers are left {time.monotonic() - began:.1f} s after the load")
+            await self._ready()
+        cluster.plane.delete(f"/apis/keda.sh/v1alpha1/namespaces/{SPACE}/scaledobjects/{scaled['metadata']['name']}")
+
+    async def _workers(self, count: int) -> None:
+        await asyncio.to_thread(self.chart.until_ready, SPACE, PODS - 2 + count)
+
+    async def drain(self) -> None:
+        """A second node comes, the first one is cordoned and drained."""
+        cluster = self.cluster
+        folder = cluster.folder / "node-2"
+        second = Node(folder, cluster.plane, cluster.images, number=2)
+        await asyncio.to_thread(cluster.at_end.enter_context, second)
+        async with self._during("the node drained; its pods move to a second one"):
+            cluster.plane.patch(f"/api/v1/nodes/{cluster.node.name}", {"spec": {"unschedulable": True}})
+            await self._evicted()
+        self.chart.show()
+        left = [one for one in cluster.plane.pods(SPACE) if one["spec"].get("nodeName") == cluster.node.name]
+        self.wrong += [f"{one['metadata']['name']} is still on the drained node" for one in left if _is_alive(one)]
+        cluster.plane.patch(f"/api/v1/nodes/{cluster.node.name}", {"spec": {"unschedulable": False}})
+
+    async def model(self) -> None:
+        """A real model from a claim, in a release of its own."""
+        async with self._during("another release, with a real model"):
+            said = await asyncio.to_thread(real_model.ask, self.chart, self.cluster.plane)
+        if not said.strip():
+            self.wrong.append("the model has written nothing")
+
     async def _evicted(self) -> None:
         for pod in [*self.chart.pods("worker"), *self.chart.pods("gateway")]:
             await asyncio.to_thread(self.chart.evict, pod)
@@ -151,6 +203,19 @@ class Trouble:
         self.chart.say(row)
 
 
+def _is_alive(pod: dict[str, object]) -> bool:
+    status = pod["status"]
+    return isinstance(status, dict) and status.get("phase") != "Succeeded"
+
+
 def missing() -> dict[str, str]:
     """The steps that cannot be done here, and why."""
-    return {"policies": why} if (why := policies.missing()) else {}
+    return {
+        name: why
+        for name, why in {
+            "policies": policies.missing(),
+            "scale": keda.missing(),
+            "model": real_model.missing(),
+        }.items()
+        if why
+    }
