@@ -47,7 +47,8 @@ class Batches:
 
     async def _begin(self, partition: int, engine: Engine, job: Job, inflight: InFlight) -> Stream:
         """Wait until the job's batch is submitted; cancelling the wait removes the job."""
-        batcher = self._of.get((partition, engine)) or self._make(partition, engine)
+        if (batcher := self._of.get((partition, engine))) is None:  # an empty one is false
+            batcher = self._make(partition, engine)
         asked = _Asked(job, inflight, asyncio.get_running_loop().create_future())
         batcher.add(asked, job.priority)
         try:
@@ -67,7 +68,8 @@ class Batches:
             timers=asyncio.get_running_loop(),
             observe=lambda flush: self._observe(partition, flush),
         )
-        return self._of.setdefault((partition, engine), batcher)
+        self._of[partition, engine] = batcher
+        return batcher
 
 
 def _flush(engine: Engine, batch: Sequence[_Asked]) -> None:
