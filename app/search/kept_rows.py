@@ -12,13 +12,16 @@ from app.settings import Settings
 from tables.erasures import ErasedUntil, Scope
 from tables.records import Erased, GuardSecret, Table, decode_row
 
-_POLL_MS = 500
+_POLL_MS = 100
+"""The end of a partition may be a marker of a transaction, for which a poll waits in vain."""
 
 
-async def erasure_marks(settings: Settings) -> ErasedUntil:
-    """When users and conversations were last erased. Raises `KafkaError` and `KafkaUnusableError`."""
+async def erasure_marks(settings: Settings, partition: int | None = None) -> ErasedUntil:
+    """When users and conversations were last erased, those of one partition or all. Raises `KafkaError` and
+    `KafkaUnusableError`.
+    """
     marks = ErasedUntil()
-    async for record in _rows(settings, Table.ERASED):
+    async for record in _rows(settings, Table.ERASED, partition):
         marks.add(Scope.of_key(record.key), decode_row(record.value, Erased).at)
     return marks
 
@@ -40,7 +43,7 @@ async def up_to_end(records: AIOKafkaConsumer, partitions: list[TopicPartition])
                 yield record
 
 
-async def _rows(settings: Settings, table: Table) -> AsyncIterator[ConsumerRecord]:
+async def _rows(settings: Settings, table: Table, partition: int | None = None) -> AsyncIterator[ConsumerRecord]:
     """The records of the table's changelog that put a row."""
     records = consumer(settings.cluster)
     try:
@@ -48,7 +51,8 @@ async def _rows(settings: Settings, table: Table) -> AsyncIterator[ConsumerRecor
         topic = changelog_topic(settings, table)
         if topic not in await records.topics():
             return
-        partitions = [TopicPartition(topic, number) for number in range(settings.partitions)]
+        numbers = range(settings.partitions) if partition is None else [partition]
+        partitions = [TopicPartition(topic, number) for number in numbers]
         records.assign(partitions)
         await records.seek_to_beginning(*partitions)
         async for record in up_to_end(records, partitions):

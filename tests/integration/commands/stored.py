@@ -47,7 +47,8 @@ async def write(
         for scope, when in (erased or {}).items():
             mark = records.encode(Erased(when, indexed=when))
             topic = changelog_topic(settings, Table.ERASED)
-            await producer.send_and_wait(topic, mark, key=scope.key)
+            at = partition_for(scope.user_id, settings.partitions)
+            await producer.send_and_wait(topic, mark, key=scope.key, partition=at)
         for scope in erasing:
             value = encode(erase(scope.user_id, scope.conversation_id))[0]
             await producer.send_and_wait(settings.topic("controls"), value, key=scope.user_id.encode())
