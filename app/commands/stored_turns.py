@@ -73,8 +73,8 @@ def _conversation(turn: Turn) -> tuple[str, str]:
 
 
 async def _erased(settings: Settings, partition: int) -> ErasedUntil:
-    """When the users of a partition and their conversations were last erased, or asked to be. What is about a user is in
-    one partition number of every topic.
+    """When the users of a partition and their conversations were last erased, or asked to be. A user has the same
+    partition in every topic.
     """
     try:
         marks = await erasure_marks(settings, partition)
