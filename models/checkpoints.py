@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,8 +118,8 @@ def load_checkpoint(
     """
     files = CheckpointFiles.find(name, remote_code=remote_code)
     wanted, target = Wanted(dtype, quantize, products, threads), _device(device)
-    own = None if by_transformers or remote_code else _own_decoder(name, files, target, wanted)
-    loaded = own or _by_transformers(name, files, target, wanted, remote_code)
+    with ThreadPoolExecutor(1, "load") as alone:
+        loaded = alone.submit(_load, name, files, target, wanted, remote_code, by_transformers).result()
     config, model = loaded.config, loaded.model
     tokenizer = _tokenizer(name, files.folder, remote_code=remote_code)
     _return_freed_memory()
@@ -138,6 +139,16 @@ def load_checkpoint(
         products=loaded.choice.products,
         threads=loaded.choice.threads,
     )
+
+
+def _load(
+    name: str, files: CheckpointFiles, target: torch.device, wanted: Wanted, remote_code: bool, by_transformers: bool
+) -> _Loaded:
+    """In a thread of its own, with which those end that OpenMP made for it. Where a process has more than cores, OpenMP
+    lets them sleep at each product instead of waiting awake, and two threads of an engine are no faster than one.
+    """
+    own = None if by_transformers or remote_code else _own_decoder(name, files, target, wanted)
+    return own or _by_transformers(name, files, target, wanted, remote_code)
 
 
 def _return_freed_memory() -> None:

@@ -24,6 +24,7 @@ from models.engine.scheduler import Limits, Scheduler
 from models.engine.sequence import pages_for
 from models.engine.speculation.draft_model import DraftModel, check_draft
 from models.engine.speculation.drafting import Speculation, SpeculationMode
+from models.engine.threads import Threads
 from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
 from models.generation import EngineStats, Failure, FinishReason, Job, StepRows, Stream
 from models.linear.placing import held_bytes
@@ -77,6 +78,7 @@ class TorchEngine:
         self._started = False
         self._ready = asyncio.Event()
         self._watch: asyncio.TimerHandle | None = None
+        torch.set_num_threads(1)  # of this thread, whose own would hinder the engine's (models/checkpoints.py, `_load`)
         pages = self._pages()
         self.pool = PagePool(pages, PAGE_SIZE)
         model = checkpoint.model
@@ -91,7 +93,7 @@ class TorchEngine:
             self._fetched,
         )
         self.speculation = self._make_speculation(pages)
-        self.threads = options.threads or checkpoint.threads or max(1, len(os.sched_getaffinity(0)) - 1)
+        self._threads = self._counts()
         self._worker = Worker(
             runner=self._runner,
             scheduler=self.scheduler,
@@ -101,7 +103,7 @@ class TorchEngine:
             vocabulary=Vocabulary(checkpoint.tokenizer),
             eos=checkpoint.eos,
             context_length=checkpoint.context_length,
-            threads=self.threads,
+            threads=self._threads,
             overlaps=model.device.type != "cpu" if options.overlaps is None else options.overlaps,
             prepare=self._prepare,
             deliver=lambda events: self._call(self._deliver, events),
@@ -139,6 +141,11 @@ class TorchEngine:
     def is_fused(self) -> bool:
         """Whether the model's forward is the engine's own, instead of transformers'."""
         return self._runner.is_fused
+
+    @property
+    def threads(self) -> int:
+        """With which a CPU computes; they may change while it does."""
+        return self._threads.count
 
     @property
     def cache_tokens(self) -> int:
@@ -205,6 +212,15 @@ class TorchEngine:
         probe(self._runner, self.pool, self.context_length)
         self._runner.warm_up(self.scheduler.limits.max_running, self.context_length)
         log.info("%s passed its check and is warm after %.1f s", self.model_version, time.perf_counter() - begun)
+
+    def _counts(self) -> Threads:
+        """As they are set, or those that were measured for this model, which may turn out to be wrong."""
+        cores, measured = len(os.sched_getaffinity(0)), self._checkpoint.threads
+        few = max(1, cores - 1)
+        if self._options.threads or measured not in (few, cores):
+            count = self._options.threads or measured or few
+            return Threads(count, count, count)
+        return Threads(few, cores, measured)
 
     @property
     def _draft(self) -> Checkpoint | None:

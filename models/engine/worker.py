@@ -34,6 +34,7 @@ from models.engine.runner import Runner, Step
 from models.engine.scheduler import Scheduler
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation.drafting import Speculation
+from models.engine.threads import Threads
 from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
@@ -94,7 +95,7 @@ class Worker:
         vocabulary: Vocabulary,
         eos: frozenset[int],
         context_length: int,
-        threads: int,
+        threads: Threads,
         overlaps: bool,
         prepare: Callable[[], None],
         deliver: Callable[[Events], None],
@@ -125,7 +126,7 @@ class Worker:
 
     def run(self) -> None:
         try:
-            torch.set_num_threads(self._threads)
+            self._threads.begin()
             self._prepare()
             self._ready()
             while not self._stopping:
@@ -234,12 +235,14 @@ class Worker:
 
     def _step(self) -> None:
         self.step_began = began = time.monotonic()
+        self._threads.begin()
         step, self._next = self._next or self._start(), None
         if step is not None:
             if self._overlaps:
                 self._next = self._follow(step)
             self._finish(step)
             self._runner.times.total += time.monotonic() - began
+            self._threads.end(sum(1 + len(part.draft) if part.count == 1 else part.count for part in step.slices))
         self.step_began = None
 
     def _start(self) -> Step | None:

@@ -78,9 +78,9 @@ def onednn_int8_product(given: Tensor, weight: list[Tensor], bias: Tensor | None
     """The same for a weight of `onednn_int8_weight`."""
     rows = given.to(torch.float32)
     scale = rows.abs().amax(1, True).div_(127.0).clamp_min_(1e-32)
-    quants = (rows / scale).round_().add_(128.0).to(torch.uint8)
+    quants = (rows / scale).round_().to(torch.int8)
     found = torch.ops.onednn.qlinear_pointwise(
-        quants, 1.0, 128, weight[0], weight[1], weight[2], None, 1.0, 0, torch.float32, "none", [], ""
+        quants, 1.0, 0, weight[0], weight[1], weight[2], None, 1.0, 0, torch.float32, "none", [], ""
     )
     found = found.mul_(scale).to(given.dtype)
     return found if bias is None else found + bias

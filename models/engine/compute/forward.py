@@ -161,7 +161,7 @@ class Forward(nn.Module):
             normed = self.norm(hidden, weights[1])
             gate, up = product(normed, weights[4], bias[2], packed[2], eight[2]).chunk(2, -1)
             gate = gelu(gate, approximate="tanh") if self.is_gelu else silu(gate)
-            added = product(gate * up, weights[5], bias[3], packed[3], eight[3])
+            added = product(gate.mul_(up), weights[5], bias[3], packed[3], eight[3])
             hidden = hidden + self.after(added, number, 1)
         drawing_from = self.norm(hidden.index_select(0, last), self.final)
         logits = product(drawing_from, self.head, self.head_bias, self.packed_head, self.eight_head)

@@ -1,0 +1,120 @@
+"""How many threads compute a step, found out while the engine works.
+
+On two idle cores, two threads make a step of Gemma 3 270M 1.6 times as fast. Beside other work the first one waits at
+each of a hundred products until the second one has a core: a step has then taken fifty times as long. What a worker
+measures at its start says little about an hour later. So steps with one count and the other take turns now and then,
+and at once where a step mostly waits. Threads change no bit of an answer (models/linear/choice.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+log = logging.getLogger(__name__)
+
+PAIRS, MOST_STEPS = 4, 40
+"""Pairs of steps with about as many tokens, one by each count, that are compared; and steps until it is given up. What
+a first pair takes is no measure.
+"""
+ALIKE = 0.125
+GAIN = 1.15
+"""More threads have to be that much faster: they take a core from others."""
+HOPELESS = 4.0
+"""A step that takes so many times as long ends the comparison."""
+FIRST_REST_S, LONGEST_REST_S = 1.0, 60.0
+"""Seconds of steps between comparisons; each that changes nothing doubles them."""
+WAITS, MOST_WAITS = 2.0, 4
+"""A step waits if the clock's time is more than so many times the processor's; after so many, counts are compared."""
+
+
+class Threads:
+    """Belongs to the engine's thread, which calls `begin` before each step and `end` after it."""
+
+    def __init__(
+        self,
+        few: int,
+        many: int,
+        count: int,
+        apply: Callable[[int], None] = torch.set_num_threads,
+        clock: Callable[[], float] = time.perf_counter,
+        own: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """`count`, with which it begins, is `few` or `many`; if they are one, nothing is compared."""
+        self.count = count
+        self._few, self._many = few, many
+        self._apply, self._clock, self._own = apply, clock, own
+        self._applied = 0
+        self._rest = self._due = FIRST_REST_S
+        self._waits = 0
+        self._comparison: _Comparison | None = None
+        self._began = (0.0, 0.0)
+
+    def begin(self) -> None:
+        tries_other = self._comparison is not None and self._comparison.tries_other
+        wanted = self._few + self._many - self.count if tries_other else self.count
+        if wanted != self._applied:
+            self._apply(wanted)
+            self._applied = wanted
+        if self._few != self._many:
+            self._began = self._clock(), self._own()
+
+    def end(self, tokens: int) -> None:
+        """The step had so many tokens."""
+        if self._few == self._many:
+            return
+        seconds, worked = self._clock() - self._began[0], self._own() - self._began[1]
+        if self._comparison is not None:
+            self._compare(self._comparison, tokens, seconds)
+            return
+        self._due -= seconds
+        waits = self.count == self._many and seconds > WAITS * worked
+        self._waits = self._waits + 1 if waits else 0
+        if self._due <= 0 or self._waits == MOST_WAITS:
+            self._comparison = _Comparison()
+
+    def _compare(self, comparison: _Comparison, tokens: int, seconds: float) -> None:
+        gain = comparison.gain(tokens, seconds)
+        if gain is None:
+            return
+        self._comparison, self._waits = None, 0
+        if gain < (GAIN if self.count == self._few else 1.0):
+            self._rest = min(LONGEST_REST_S, 2 * self._rest)
+        else:
+            before, self.count = self.count, self._few + self._many - self.count
+            self._rest = FIRST_REST_S
+            log.info("%d threads are %.2f times as fast as %d now, and compute", self.count, gain, before)
+        self._due = self._rest
+
+
+class _Comparison:
+    """Steps of the present count and the other one in turns, the present one first."""
+
+    def __init__(self) -> None:
+        self.tries_other = False
+        self._present: tuple[int, float] | None = None
+        self._gains: list[float] = []
+        self._is_warm = False
+        self._steps = 0
+
+    def gain(self, tokens: int, seconds: float) -> float | None:
+        """How many times as fast the other count is, once that is known; 0 if it cannot be known."""
+        self._steps += 1
+        if not self.tries_other:
+            self._present, self.tries_other = (tokens, seconds), True
+            return None
+        self.tries_other = False
+        assert self._present is not None
+        if abs(self._present[0] - tokens) > ALIKE * tokens:
+            return 0.0 if self._steps >= MOST_STEPS else None
+        if not self._is_warm:
+            self._is_warm = True
+            return None
+        self._gains.append(self._present[1] / seconds)
+        if self._gains[-1] * HOPELESS < 1:
+            return self._gains[-1]
+        return statistics.median(self._gains) if len(self._gains) == PAIRS else None
