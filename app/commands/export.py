@@ -13,7 +13,7 @@ import click
 import msgspec
 from aiokafka.errors import KafkaError
 
-from app.commands.moment import Moment
+from app.commands.moment import Moment, check_period
 from app.commands.stored_turns import Choice, stored_turns
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.features.guard.stored import hiding_by
@@ -66,6 +66,8 @@ def export(file: IO[bytes], users: IO[bytes] | None, by: str, **options: object)
     turns, answers that did not end in `stop`, answers with calls of tools, and those that repeat another one. Private
     values that the guard has found are placeholders.
     """
+    choice = Choice(**options)  # type: ignore[arg-type]
+    check_period(choice.since, choice.until)
     settings = settings_of_terminal()
     try:
         policy = read_policy(settings.policy)
@@ -75,7 +77,6 @@ def export(file: IO[bytes], users: IO[bytes] | None, by: str, **options: object)
     if not any(rule.training for rule in policy.tenants.values()):
         raise WrongUseError("no tenant has consented: the policy file has no `training = true` in [tenants.NAME]")
     listed = None if users is None else listed_users(users)
-    choice = Choice(**options)  # type: ignore[arg-type]
     done = run(_export(settings, choice, Consent(policy, listed), hide, file, by_turn=by == "turn"))
     left_out = ", ".join(f"{count} {why}" for why, count in sorted(done.left_out.items()))
     note(f"{done.turns} turns in {done.lines} lines{left_out and '; left out: '}{left_out}")

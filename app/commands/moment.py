@@ -1,4 +1,4 @@
-"""Times on the command line: `2024-05-01`, `2024-05-01T09:30`, or `90m`, `36h`, `7d` ago."""
+"""Times on the command line: `2024-05-01`, `2024-05-01T09:30`, or `90m`, `36h`, `7d` ago; and periods of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 
 import click
+
+from app.commands.terminal import WrongUseError
 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
@@ -30,3 +32,9 @@ class Moment(click.ParamType):
                 param,
                 ctx,
             )
+
+
+def check_period(since: int | None, until: int | None) -> None:
+    """Refuse a period that contains no time, as `--since 1h --until 2h`: it would seem that nothing happened then."""
+    if since is not None and until is not None and until <= since:
+        raise WrongUseError("--until must be later than --since: no time lies between them")

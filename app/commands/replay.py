@@ -14,10 +14,14 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from app.commands.erasures import Erasures, erasures_from_now
-from app.commands.moment import Moment
+from app.commands.moment import Moment, check_period
+from app.commands.served_models import check_model
 from app.commands.stored_turns import Choice, stored_turns
-from app.commands.terminal import note, run, settings_of_terminal
+from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start
+from app.kafka.topics import TopicName
+from app.policy.file import PolicyError, read_policy
+from app.policy.foreign import EgressRules
 from app.printable import printable_json
 from app.reader import Answer, TokenReader
 from app.settings import Settings
@@ -81,16 +85,38 @@ def replay(since: int, until: int | None, tenant: str | None, user: str | None, 
     Each gives one line of JSON with the former answer and the new one. The requests have the lowest priority, are not
     remembered and not indexed, and count in the usage of their users' tenants. Erased turns are left out.
     """
-    choice = Choice(since, until, tenant, user, former)
-    counts = run(_replay(settings_of_terminal(), choice, Way(**way)))
+    check_period(since, until)
+    settings, choice, how = settings_of_terminal(), Choice(since, until, tenant, user, former), Way(**way)
+    _check_topic(settings, how.topic)
+    counts = run(_replay(settings, choice, how))
     note(", ".join(f"{count} {what}" for what, count in counts.items()) or "no such turns")
     if counts.keys() - {"answered", ERASED}:
         raise SystemExit(1)
 
 
+def _check_topic(settings: Settings, topic: str | None) -> None:
+    """Replayed answers may go where an egress of the policy may lead."""
+    if topic is None:
+        return
+    if topic in {settings.topic(name) for name in TopicName}:
+        raise WrongUseError(f"--topic: {topic!r} is a topic of Parley's own; name another one")
+    wrong: list[str] = [*EgressRules(topic=topic, fields={"answer": "answer"}).mistakes()]
+    if wrong:
+        raise WrongUseError(f"--{wrong[0]}; name another one")
+    try:
+        intakes = read_policy(settings.policy).intake
+    except PolicyError as error:
+        raise WrongUseError(str(error)) from None
+    if topic in {rules.topic for rules in intakes}:
+        raise WrongUseError(f"--topic: {topic!r} is the topic of an intake, which would answer the answers")
+
+
 async def _replay(settings: Settings, choice: Choice, way: Way) -> Counter[str]:
     cluster, topic = settings.cluster, settings.topic
-    await partitions_of(cluster, [topic("requests"), topic("tokens"), *([way.topic] if way.topic else [])])
+    counts_of = await partitions_of(cluster, [topic("requests"), topic("tokens")])
+    if way.topic is not None:
+        await partitions_of(cluster, [way.topic], "create it first, with as many partitions as you like")
+    await check_model(settings, counts_of[topic("requests")], way.model)
     requests = producer(cluster)
     await start(requests)
     counts: Counter[str] = Counter()

@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 
 from app.commands.hits_view import show
-from app.commands.moment import Moment
+from app.commands.moment import Moment, check_period
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.printable import printable, printable_json
 from app.search.opening import open_vectors
@@ -53,6 +53,7 @@ def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
     text = " ".join(query)
     if not text.strip():
         raise WrongUseError("QUERY is empty")
+    check_period(options["since"], options["until"])
     hits = run(find(settings_of_terminal(), text, options), only_reads=True)
     if as_json:
         click.echo(printable_json(msgspec.json.encode(hits)))

@@ -52,8 +52,11 @@ async def _greet(cluster: Cluster) -> None:
         (await create_conn(host, int(port), **options)).close()
 
 
-async def partitions_of(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
-    """The number of partitions of each topic. Raises if the broker or a topic is missing."""
+CREATE = "create it with `parley topics create`"
+
+
+async def partitions_of(cluster: Cluster, topics: Sequence[str], remedy: str = CREATE) -> dict[str, int]:
+    """The number of partitions of each topic. Raises if the broker is away, or a topic is missing (`remedy`)."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             counts = await _partition_counts(cluster)
@@ -61,7 +64,7 @@ async def partitions_of(cluster: Cluster, topics: Sequence[str]) -> dict[str, in
         raise await unreachable(cluster) from None
     for topic in topics:
         if topic not in counts:
-            raise KafkaUnusableError(f"the topic {topic!r} does not exist: create it with `parley topics create`")
+            raise KafkaUnusableError(f"the topic {topic!r} does not exist: {remedy}")
     return {topic: counts[topic] for topic in topics}
 
 

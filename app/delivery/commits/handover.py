@@ -93,6 +93,11 @@ def models_served(metadata: str) -> tuple[str, ...]:
     return () if stored is None else stored.m
 
 
+def are_all_stated(models: Iterable[str]) -> bool:
+    """Whether owners who state these serve no others: names that have no room are left out."""
+    return sum(len(msgspec.json.encode(name)) + 1 for name in models) <= MAX_MODELS_BYTES // 2
+
+
 def _stored(metadata: str) -> _Metadata | None:
     try:
         stored = msgspec.json.decode(metadata, type=_Metadata)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.structs import OffsetAndMetadata
 
 from app.commands.replay import ERASED
+from app.delivery.commits.changelog import changelog_topic
+from app.delivery.commits.handover import Handover, encode_metadata
 from app.kafka.clients import consumer
 from app.settings import Settings
 from app.wire.control import Cancel
 from app.wire.request import Priority
 from models.generation import FinishReason
 from tables.erasures import Scope
+from tables.records import Table
 from tests.integration.commands.stored import turn, write
 from tests.integration.commands.terminal import Terminal, ended
 from tests.integration.scripted_worker import scripted_worker
@@ -151,6 +156,56 @@ async def test_what_is_open_is_cancelled_by_ctrl_c(settings: Settings, terminal:
 
 
 async def test_a_topic_that_is_not_there_is_named(terminal: Terminal) -> None:
+    """`parley topics create` would not help: it does not know the topic."""
     done = await terminal.run("replay", "small", "--topic", "not-there")
-    assert done.code == 1
-    assert "not-there" in done.err
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert done.err.startswith("Error: the topic 'not-there' does not exist: create it first")
+
+
+async def test_a_topic_that_parley_reads_is_refused(settings: Settings, terminal: Terminal, tmp_path: Path) -> None:
+    policy = '[[intake]]\ntopic = "theirs"\nfields = { prompt = "text" }\nuser_id = "u"\n'
+    (tmp_path / "policy.toml").write_text(policy)
+    terminal = terminal.having(policy=tmp_path / "policy.toml")
+    for topic in (settings.topic("turns"), settings.topic("audit"), changelog_topic(settings, Table.ERASED)):
+        done = await terminal.run("replay", "small", "--topic", topic)
+        why = f"--topic: {topic!r} is a topic of Parley's own; name another one"
+        assert (done.code, done.out, done.err) == (2, "", f"Error: {why}\n")
+    unnamed = await terminal.run("replay", "small", "--topic", "no topic")
+    assert (unnamed.code, unnamed.err) == (2, "Error: --topic: is no name of a Kafka topic; name another one\n")
+    done = await terminal.run("replay", "small", "--topic", "theirs")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "'theirs' is the topic of an intake" in done.err
+
+
+async def test_a_model_that_no_worker_serves_is_refused_before_anything_is_asked(
+    settings: Settings, terminal: Terminal
+) -> None:
+    await write(settings, turn("ann", "1", "hello there", "Hi", NOW - 1))
+    await _state(settings, "demo", "small")
+    async with scripted_worker(settings) as worker:
+        for unknown in ("nope", "smal", "Small"):
+            done = await terminal.run("replay", unknown)
+            why = f"no worker serves a model {unknown!r}; there are demo, small"
+            assert (done.code, done.out, done.err) == (2, "", f"Error: {why}\n")
+        assert worker.requests == []
+        for known in ("small", "default", "auto", "small@0a1b"):
+            done = await terminal.run("replay", known)
+            assert (done.code, done.err) == (0, "1 answered\n")
+    assert [one.model for one in worker.requests] == ["small", "default", "auto", "small@0a1b"]
+
+
+async def _state(settings: Settings, *models: str) -> None:
+    """What an owner commits."""
+    owned = TopicPartition(settings.topic("requests"), 0)
+    committing = AIOKafkaConsumer(**settings.cluster.options(), group_id=settings.group, enable_auto_commit=False)
+    committing.assign([owned])
+    await committing.start()
+    await committing.commit({owned: OffsetAndMetadata(0, encode_metadata(Handover(0, models=models)))})
+    await committing.stop()
+
+
+async def test_a_period_without_any_time_is_wrong_use(terminal: Terminal) -> None:
+    for command in (["replay", "small"], ["search", "--user", "ann", "parcel"]):
+        done = await terminal.run(*command, "--since", "1h", "--until", "2h")
+        assert (done.code, done.out) == (2, "")
+        assert done.err.endswith("--until must be later than --since: no time lies between them\n")

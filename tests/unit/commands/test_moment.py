@@ -5,7 +5,8 @@ import time
 import click
 import pytest
 
-from app.commands.moment import Moment
+from app.commands.moment import Moment, check_period
+from app.commands.terminal import WrongUseError
 
 
 def moment(text: str) -> int:
@@ -30,3 +31,14 @@ def test_date_and_time_with_and_without_a_zone() -> None:
 def test_anything_else_is_refused_with_what_to_write(text: str) -> None:
     with pytest.raises(click.BadParameter, match="2024-05-01"):
         moment(text)
+
+
+@pytest.mark.parametrize("until", [1_000, 999])
+def test_a_period_without_any_time_is_refused(until: int) -> None:
+    with pytest.raises(WrongUseError, match="--until must be later than --since"):
+        check_period(1_000, until)
+
+
+@pytest.mark.parametrize(("since", "until"), [(1_000, 1_001), (1_000, None), (None, 1_000), (None, None)])
+def test_a_period_may_be_open(since: int | None, until: int | None) -> None:
+    check_period(since, until)

@@ -10,6 +10,7 @@ from app.delivery.commits.handover import (
     MAX_BYTES,
     MAX_MODELS_BYTES,
     Handover,
+    are_all_stated,
     decode_handover,
     encode_metadata,
     finished_ahead,
@@ -82,6 +83,8 @@ def test_more_models_than_have_room_lose_the_last_ones_and_leave_room_for_runs()
     metadata = encode_metadata(Handover(10, 10**12, 10**12, 10**12, ahead, models=models))
     kept = models_served(metadata)
     assert kept == models[: len(kept)]
+    assert not are_all_stated(kept)
+    assert are_all_stated(models[:3])
     assert MAX_MODELS_BYTES - 30 < len("".join(f'"{name}",' for name in kept).encode()) <= MAX_MODELS_BYTES
     assert len(metadata.encode()) <= MAX_BYTES
     assert len(decode_handover(10, metadata).ahead) > 300

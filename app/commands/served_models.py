@@ -1,0 +1,39 @@
+"""Which models the workers serve, as each states in its commits."""
+
+from __future__ import annotations
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from app.commands.terminal import WrongUseError
+from app.delivery.commits.handover import are_all_stated, models_served
+from app.policy.file import AUTO_MODEL, DEFAULT_MODEL
+from app.printable import printable
+from app.settings import Settings
+
+
+async def check_model(settings: Settings, partitions: int, model: str) -> None:
+    """Raise `WrongUseError` if no worker serves a model of that name. What cannot be known is left to the workers:
+    before any of them has stated what it serves, without the right to read that, versions of models, and folders.
+    """
+    if model in {DEFAULT_MODEL, AUTO_MODEL} or "@" in model or model.startswith(("/", ".", "~")):
+        return
+    served = await _served(settings, partitions)
+    if served and are_all_stated(served) and model not in served:
+        raise WrongUseError(
+            f"no worker serves a model {printable(model)!r}; there are {', '.join(map(printable, served))}"
+        )
+
+
+async def _served(settings: Settings, partitions: int) -> list[str]:
+    of = [TopicPartition(settings.topic("requests"), number) for number in range(partitions)]
+    admin = AIOKafkaAdminClient(**settings.cluster.options())
+    try:
+        await admin.start()
+        committed = await admin.list_consumer_group_offsets(settings.group, partitions=of)
+    except (KafkaError, OSError):
+        return []
+    finally:
+        await admin.close()
+    return [*dict.fromkeys(name for one in committed.values() for name in models_served(one.metadata or ""))]
