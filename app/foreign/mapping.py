@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
+from app.foreign import refusals
 from app.foreign.source import Source
 from app.policy.foreign import EgressRules, IntakeRules
 from app.wire import json_codec
 from app.wire.codec import decode
-from app.wire.error import ErrorCode, WireError
+from app.wire.error import WireError
 from app.wire.event import TokenEvent
 from app.wire.ids import SEPARATOR
-from app.wire.incoming import PROMPTS, quoted
+from app.wire.incoming import PROMPTS
 from app.wire.request import Request
 from app.wire.turn import Turn
 from app.wire.validation import validate_request
@@ -35,18 +37,23 @@ class Made:
 def request_of(
     rules: IntakeRules, fields: Mapping[str, Any], key: bytes | None, source: Source, *, max_prompt_bytes: int
 ) -> Made:
-    """The request in a foreign record with these fields. Raises `WireError` that names all that is missing."""
-    given = {name: found for name, theirs in rules.fields.items() if (found := _at(fields, theirs)) is not None}
-    given = {**rules.constants, **given}
+    """The request in a foreign record with these fields. Raises `WireError` that names all that is missing, in words
+    of those who write the records.
+    """
+    found = {name: _find(fields, theirs) for name, theirs in rules.fields.items()}
+    given = {**rules.constants, **{name: one for name, one in found.items() if one is not UNSET and one is not None}}
     for name in _IDS:
         if isinstance(given.get(name), int) and not isinstance(given[name], bool):
             given[name] = str(given[name])
-    named = given.get("user_id") or (None if rules.user_id else _text(key))
-    user = named or rules.user_id
-    if missing := [*_missing(rules, given), *([] if user else [_told(rules, "user_id")])]:
-        raise WireError(
-            ErrorCode.INVALID_REQUEST, f"the record has no {' and no '.join(missing)}; it has {quoted([*fields])}"
-        )
+    named = given.get("user_id")
+    if named is None or named == "":
+        named = None if rules.user_id else _text(key)
+    user = rules.user_id if named is None else named
+    prompts = [name for name in PROMPTS if name in given]
+    if needed := [*([] if prompts else [_first_prompt(rules)]), *([] if user is not None else ["user_id"])]:
+        raise refusals.missing(rules, needed, found, key, [*fields])
+    if len(prompts) > 1:
+        raise refusals.several(rules, prompts)
     given.setdefault("request_id", source.request_id)
     if named is None:
         given.setdefault("conversation_id", given["request_id"])
@@ -54,35 +61,32 @@ def request_of(
         given["tenant"], user = rules.tenant, f"{rules.tenant}{SEPARATOR}{user}"
     given["user_id"] = user
     made = json_codec.encode(given)
-    request = decode(Request, made)
-    validate_request(request, request.user_id.encode(), max_prompt_bytes=max_prompt_bytes)
+    try:
+        request = decode(Request, made)
+        validate_request(request, request.user_id.encode(), max_prompt_bytes=max_prompt_bytes)
+    except WireError as error:
+        raise refusals.translated(rules, error) from None
     return Made(request.user_id, made)
 
 
 def record_of(rules: EgressRules, own: Turn | TokenEvent) -> bytes:
     """The foreign record of a turn, or of an event."""
     plain = msgspec.to_builtins(own)
-    return json_codec.encode({theirs: _at(plain, name) for theirs, name in rules.fields.items()})
+    values = {theirs: _find(plain, name) for theirs, name in rules.fields.items()}
+    return json_codec.encode({theirs: None if value is UNSET else value for theirs, value in values.items()})
 
 
-def _at(fields: Mapping[str, Any], path: str) -> Any:
-    """The value of that name, or at that path of names; None if there is none."""
+def _find(fields: Mapping[str, Any], path: str) -> Any:
+    """The value of that name, or at that path of names; `UNSET` if there is none."""
     if path in fields:
         return fields[path]
     name, dot, rest = path.partition(".")
     inner = fields.get(name) if dot else None
-    return _at(inner, rest) if isinstance(inner, Mapping) else None
+    return _find(inner, rest) if isinstance(inner, Mapping) else UNSET
 
 
-def _missing(rules: IntakeRules, given: Mapping[str, Any]) -> list[str]:
-    if any(name in given for name in PROMPTS):
-        return []
-    return [_told(rules, next(name for name in PROMPTS if name in rules.fields))]
-
-
-def _told(rules: IntakeRules, name: str) -> str:
-    """How to name a field that is missing to those who write the records."""
-    return f"`{rules.fields[name]}` ({name})" if name in rules.fields else f"key ({name})"
+def _first_prompt(rules: IntakeRules) -> str:
+    return next(name for name in PROMPTS if name in rules.fields)
 
 
 def _text(key: bytes | None) -> str | None:

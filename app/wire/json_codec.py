@@ -40,6 +40,8 @@ def encode(record: object) -> bytes:
 def decode(value: bytes, record_type: Any) -> Any:
     """A record of that type, a struct or a union of structs."""
     value = without_mark(value)
+    if not value or value.isspace():
+        raise MalformedError("the value is empty")
     check_depth(value)
     try:
         value.decode("utf-8")  # msgspec checks only the strings that it keeps

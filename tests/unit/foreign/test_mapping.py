@@ -90,16 +90,87 @@ def test_the_users_of_a_tenants_topic_are_its_own(user: Any) -> None:
         (b"[1]", "Expected `object`"),
         (b'{"text": "\xff"}', "not UTF-8"),
         (b'{"userId": "u", "text": "x", "more": ' + b"[" * 99 + b"]" * 99 + b"}", "nested deeper"),
-        ({"userId": "u", "text": 7}, "`$.prompt`"),
-        ({"userId": "u", "text": ""}, "prompt: is empty"),
-        ({"userId": True, "text": "Hi"}, "`$.user_id`"),
-        ({"userId": "x" * 129, "text": "Hi"}, "user_id: must have"),
+        (b"", "the value is empty"),
+        (b" \n", "the value is empty"),
+        ({"userId": "u", "text": 7}, "`text` (prompt): expected `str | null`, got `int`"),
+        ({"userId": "u", "text": ["a"]}, "`text` (prompt): expected `str | null`, got `array`"),
+        ({"userId": "u", "text": ""}, "`text` (prompt): is empty"),
+        ({"userId": "u", "text": None}, "`text` (prompt) is null"),
+        ({"userId": True, "text": "Hi"}, "`userId` (user_id): expected `str`, got `bool`"),
+        ({"userId": 2.5, "text": "Hi"}, "`userId` (user_id): expected `str`, got `float`"),
+        ({"userId": [], "text": "Hi"}, "`userId` (user_id): expected `str`, got `array`"),
+        ({"userId": False, "text": "Hi"}, "`userId` (user_id): expected `str`, got `bool`"),
+        ({"userId": "", "text": "Hi"}, "`userId` (user_id) is empty"),
+        ({"userId": None, "text": "Hi"}, "`userId` (user_id) is null"),
+        (
+            {"userId": None, "Text": 1},
+            "`userId` (user_id) is null; the record has no `text` (prompt); it has `userId` and",
+        ),
+        ({"userId": "x" * 129, "text": "Hi"}, "`userId` (user_id): must have 1-128 characters"),
         ({"userId": "u", "text": "x" * 1001}, "1001 bytes"),
         ({"userid": "u", "Text": "Hi"}, "no `text` (prompt) and no `userId` (user_id); it has `userid` and `Text`"),
     ],
 )
 def test_what_gives_no_request_says_why(record: Any, cause: str) -> None:
     assert cause in refusal(PLAIN, record)
+
+
+@pytest.mark.parametrize(
+    ("rules", "record", "message"),
+    [
+        (
+            {"prompt": "body.text"},
+            {"body": {"text": ["a"]}},
+            "`body.text` (prompt): expected `str | null`, got `array`",
+        ),
+        (
+            {"messages": "body.said"},
+            {"body": {"said": [{"role": "user", "content": 7}]}},
+            "`body.said[0].content` (messages): expected `str | null`, got `int`",
+        ),
+        (
+            {"prompt": "p", "stop_when": "halt"},
+            {"p": "Hi", "halt": {"over": 0, "mean_logprob_below": -1}},
+            "`halt.over`",
+        ),
+        ({"prompt": "p", "max_tokens": "n"}, {"p": "Hi", "n": 0}, "`n` (max_tokens): must be at least 1"),
+        (
+            {"prompt": "p", "priority": "urgency"},
+            {"p": "Hi", "urgency": "x"},
+            "`urgency` (priority): invalid enum value",
+        ),
+        ({"prompt": "p", "tenant": "org"}, {"p": "Hi", "org": "b" * 300}, "`org` (tenant): "),
+        ({"prompt": "p", "request_id": "id"}, {"p": "Hi", "id": {}}, "`id` (request_id): expected `str`, got `object`"),
+        ({"prompt": "p", "request_id": "id"}, {"p": "Hi", "id": 1.5}, "`id` (request_id): expected `str`, got `float`"),
+        (
+            {"prompt": "p", "messages": "m"},
+            {"p": "Hi", "m": []},
+            "the record has `p` (prompt) and `m` (messages): a request",
+        ),
+    ],
+)
+def test_a_refusal_names_what_the_sender_wrote(rules: dict[str, str], record: Any, message: str) -> None:
+    told = refusal(IntakeRules(topic="t", fields=rules, user_id="u"), record)
+    assert told.startswith(message)
+    assert "$" not in told
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (None, "the record has no key (user_id); it has `p`"),
+        (b"", "key (user_id) is empty"),
+        (b"\xff", "key (user_id) is not UTF-8"),
+        (b"x" * 129, "key (user_id): must have 1-128 characters"),
+    ],
+)
+def test_a_key_that_names_no_user_is_told(key: bytes | None, message: str) -> None:
+    assert refusal(IntakeRules(topic="t", fields={"prompt": "p"}), {"p": "Hi"}, key) == message
+
+
+def test_a_constant_that_is_wrong_is_the_intakes() -> None:
+    rules = IntakeRules(topic="t", fields={"prompt": "p"}, user_id="u", constants={"max_tokens": 0})
+    assert refusal(rules, {"p": "Hi"}).startswith("the intake's constant max_tokens: must be at least 1")
 
 
 def test_a_place_is_an_id_however_long_the_topics_name_is() -> None:

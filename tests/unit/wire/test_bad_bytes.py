@@ -57,7 +57,8 @@ def test_nothing_like_json_raises_anything_but_a_wire_error(value: str) -> None:
     ("value", "message"),
     [
         (None, "no value"),
-        (b"", "truncated"),
+        (b"", "the value is empty"),
+        (b"\xef\xbb\xbf \n", "the value is empty"),
         (b"hello", "malformed"),
         (b"\xff\xfe", "not UTF-8"),
         (b"[1]", "Expected `object`, got `array`"),

@@ -1,0 +1,63 @@
+"""Why a foreign record gives no request, in the words of those who write it: they know their own fields' names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from app.policy.foreign import IntakeRules
+from app.wire.error import ErrorCode, WireError
+from app.wire.incoming import quoted
+
+_OF_TYPE = re.compile(r"(?P<why>.*) - at `\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL)
+"""As msgspec refuses a value: "Expected `str`, got `array` - at `$.prompt`"."""
+_OF_VALUE = re.compile(r"(?P<name>\w+)(?P<rest>[.\w]*): (?P<why>.*)", re.DOTALL)
+"""As `validate_request` does: "prompt: is empty"."""
+
+
+def missing(
+    rules: IntakeRules, names: Sequence[str], found: Mapping[str, Any], key: bytes | None, fields: Sequence[str]
+) -> WireError:
+    """The record has nothing usable for these fields of a request. `found`: what it has for those that the rules name,
+    `UNSET` if that is nothing; `fields`: what it has.
+    """
+    absent, useless = [], []
+    for name in names:
+        theirs = _theirs(rules, name)
+        what = found.get(name, UNSET) if name in rules.fields else UNSET if key is None else key
+        if what is UNSET:
+            absent.append(theirs)
+        else:
+            useless.append(f"{theirs} is {'null' if what is None else 'not UTF-8' if what else 'empty'}")
+    if absent:
+        useless.append(f"the record has no {' and no '.join(absent)}; it has {quoted(fields)}")
+    return WireError(ErrorCode.INVALID_REQUEST, "; ".join(useless))
+
+
+def several(rules: IntakeRules, names: Sequence[str]) -> WireError:
+    """The record has more than one text for the model."""
+    have = " and ".join(_theirs(rules, name) for name in names)
+    return WireError(ErrorCode.INVALID_REQUEST, f"the record has {have}: a request has one of them")
+
+
+def translated(rules: IntakeRules, error: WireError) -> WireError:
+    """A refusal of the request made of the record."""
+    named = _OF_TYPE.fullmatch(error.message) or _OF_VALUE.fullmatch(error.message)
+    if named is None:
+        return error
+    name, rest, why = named["name"], named["rest"], named["why"]
+    if name not in rules.fields and name in rules.constants:
+        what = f"the intake's constant {name}{rest}"
+    elif name in rules.fields or name == "user_id":
+        what = _theirs(rules, name, rest)
+    else:
+        return error
+    return WireError(error.code, f"{what}: {why[:1].lower()}{why[1:]}")
+
+
+def _theirs(rules: IntakeRules, name: str, rest: str = "") -> str:
+    """How to name a field of requests to those who write the records."""
+    return f"`{rules.fields[name]}{rest}` ({name})" if name in rules.fields else f"key ({name})"
