@@ -1,7 +1,8 @@
 """The agent on `tool-results`: takes the results of calls that answers wait for.
 
 This task reads the topic with its own consumer, and only while an answer of the partition waits. The group's
-subscription is therefore the same with and without tools, and a worker without open calls pays nothing.
+subscription is therefore the same with and without tools, and a worker without open calls pays nothing. A result that
+comes at another time is skipped, or becomes a dead letter, when the next answer of the partition waits.
 
 Each result counts once, whichever process dies: results, and the position up to which the topic is read, are rows of
 the table `calls`, written in one transaction of the partition's owner. Per call the first result counts. Of what

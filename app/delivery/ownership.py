@@ -110,6 +110,7 @@ class Ownership:
         self.marks = PartitionMarks(store)
         self.recovered = RecoveredAnswers()
         self.restored = 0
+        self.to_continue = 0  # as the log was read: each request that is read again leaves `recovered`
         self._fencing = asyncio.Lock()
         self._producer = producer
         self._former = start.handover
@@ -300,6 +301,7 @@ class Ownership:
             if self.store.get(Table.ENDED, records.key(*key)) is not None:
                 recovered.forget(key)
         self.recovered = recovered
+        self.to_continue = recovered.unfinished
         self._resume_until = (await reader.end_offsets([requests]))[requests]
 
 

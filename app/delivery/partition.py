@@ -347,7 +347,7 @@ class Partition:
             self.number,
             self.ownership.epoch,
             self.ownership.offsets[REQUESTS].next,
-            len(self.ownership.recovered.answers),
+            self.ownership.to_continue,
             self.ownership.restored,
         )
         again, self.records = self.records.all(), OpenRecords(Share.of(self.context.settings))

@@ -76,13 +76,17 @@ class TakeOvers:
         self._new.clear()
         if owned:
             log.info(
-                "taken over: %s; %d answers to continue, %d rows restored",
+                "taken over: %s; %s to continue, %s restored",
                 ", ".join(f"{number}: epoch {ownership.epoch}" for number, ownership in owned),
-                sum(len(ownership.recovered.answers) for _, ownership in owned),
-                sum(ownership.restored for _, ownership in owned),
+                _counted(sum(ownership.to_continue for _, ownership in owned), "answer"),
+                _counted(sum(ownership.restored for _, ownership in owned), "row"),
             )
 
     def _ready(self) -> None:
         if not self._is_ready:
             self._is_ready = True
             log.info("ready: %s", self._about())
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -57,6 +57,11 @@ class RecoveredAnswers:
     def requests(self) -> set[RequestKey]:
         return self.answers.keys() | self.plans.keys() | self.attempts.keys()
 
+    @property
+    def unfinished(self) -> int:
+        """How many answers have begun and not ended."""
+        return sum(bool(one.segments) and one.end is None for one in self.answers.values())
+
     def note(self, key: RequestKey, notice: Notice, index: int, at: int = 0) -> None:
         """Remember a notice of the token `index`, written `at` Unix milliseconds."""
         if attempt := Attempt.of(notice, index, at):

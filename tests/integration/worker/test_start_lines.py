@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from app.local.kafka import KafkaCluster
 from app.local.ports import LOOPBACK
 from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
+from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings
 
 LOADS = "loading the model"
@@ -51,6 +53,31 @@ def test_a_start_is_a_handful_of_lines_that_name_the_model_and_what_to_try(setti
     assert len(lines) == len(shapes), "\n".join(lines)
     for line, shape in zip(lines, shapes, strict=True):
         assert re.search(shape, line), line
+
+
+def test_a_successor_tells_how_many_answers_it_continues(kafka: KafkaCluster, tmp_path: Path) -> None:
+    """One that has ended is not among them, nor one that has not begun."""
+    settings = module_settings(kafka, tmp_path, paced_tokens_per_s=5.0)
+    with WorkerProcess(settings, tmp_path / "first.log") as first:
+        first.wait_owning(settings.partitions)
+        asyncio.run(_with_one_in_mid_answer(settings))
+        first.kill()
+    with WorkerProcess(settings, tmp_path / "second.log") as second:
+        try:
+            second.wait_owning(settings.partitions)
+            second.wait_logged(rb"ready: ")
+            told = re.findall(r"; (\d+ answers?) to continue, \d+ rows? restored", second.log.read_text())
+        finally:
+            second.kill()
+    assert sorted({*told} - {"0 answers"}) == ["1 answer"], told
+
+
+async def _with_one_in_mid_answer(settings: Settings) -> None:
+    async with Client(settings) as client:
+        await client.answer("ann", await client.ask("ann", max_tokens=1))
+        asked = await client.ask("ann", max_tokens=3000)
+        await client.ask("ann", max_tokens=1)  # waits for the one before it
+        await client.begun("ann", asked)
 
 
 def lock_is_held(worker: WorkerProcess, held: ExitStack) -> str:

@@ -22,15 +22,14 @@ def _logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 def partition(number: int, state: State = State.OWNED, answers: int = 0, restored: int = 0) -> Any:
-    recovered = SimpleNamespace(answers=[None] * answers)
-    ownership = SimpleNamespace(epoch=10 + number, recovered=recovered, restored=restored)
+    ownership = SimpleNamespace(epoch=10 + number, to_continue=answers, restored=restored)
     return SimpleNamespace(number=number, state=state, ownership=ownership)
 
 
 async def test_partitions_that_are_taken_over_together_are_one_line_and_ready_is_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    one, two = partition(0, answers=2, restored=5), partition(1, State.TAKING_OVER, restored=1)
+    one, two = partition(0, answers=1, restored=1), partition(1, State.TAKING_OVER, answers=1, restored=4)
     told = TakeOvers(lambda: "everything about it")
     told.add(one, [one, two])
     assert caplog.messages == []
@@ -38,9 +37,9 @@ async def test_partitions_that_are_taken_over_together_are_one_line_and_ready_is
     told.add(two, [one, two])
     told.add(one, [one, two])
     assert caplog.messages == [
-        "taken over: 0: epoch 10, 1: epoch 11; 2 answers to continue, 6 rows restored",
+        "taken over: 0: epoch 10, 1: epoch 11; 2 answers to continue, 5 rows restored",
         "ready: everything about it",
-        "taken over: 0: epoch 10; 2 answers to continue, 5 rows restored",
+        "taken over: 0: epoch 10; 1 answer to continue, 1 row restored",
     ]
 
 
