@@ -24,7 +24,7 @@ from app.gateway.limits import bounds
 from app.gateway.middleware.access_log import AccessLog
 from app.gateway.middleware.connections import ByAddress
 from app.gateway.middleware.failures import Failures
-from app.gateway.middleware.http import Counting, Paths, RequestIds
+from app.gateway.middleware.http import Counting, Paths, RequestIds, Utf8Urls
 from app.gateway.middleware.loopback_only import LoopbackOnly
 from app.gateway.middleware.tracing import HttpTraces
 from app.gateway.routes import (
@@ -64,6 +64,7 @@ def create_application(gateway: Gateway) -> FastAPI:
     application.add_middleware(Failures)
     application.add_middleware(HttpTraces, tracing=gateway.tracing)
     application.add_middleware(Paths)
+    application.add_middleware(Utf8Urls)
     if gateway.access.development:
         application.add_middleware(LoopbackOnly, origins=gateway.settings.origins)
     if gateway.settings.gateway_trusted_proxies:

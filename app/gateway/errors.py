@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -77,6 +77,28 @@ CLIENT_CLOSED_REQUEST = 499
 def invalid(param: str, why: str) -> ApiError:
     """A parameter whose value is not accepted."""
     return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param=param)
+
+
+def refused(code: ErrorCode | str, message: str) -> ApiError:
+    """The refusal of a request by `validate_request` or by a worker, with the field that it names."""
+    names_field = code in {ErrorCode.INVALID_REQUEST, ErrorCode.MODEL_NOT_FOUND}
+    return ApiError(code, message, param=_field(message) if names_field else None)
+
+
+def renamed(error: ApiError, names: Mapping[str, str]) -> ApiError:
+    """The error in the words of a caller whose API has other names for fields of a request."""
+    field, _, inner = (error.param or "").partition(".")
+    if field not in names or not error.message.startswith(f"{error.param}:"):
+        return error
+    why = error.message.removeprefix(f"{error.param}:").strip()
+    theirs = names[field]
+    return ApiError(error.code, f"{theirs}: {f'{inner} ' if inner else ''}{why}", status=error.status, param=theirs)
+
+
+def _field(message: str) -> str | None:
+    """The field at the beginning of a refusal."""
+    name, colon, _ = message.partition(":")
+    return name if colon and name.replace(".", "_").isidentifier() else None
 
 
 def client_left() -> ApiError:

@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
-from app.gateway.errors import ApiError
+from app.gateway.errors import ApiError, refused
 from app.kafka.clients import producer, start
 from app.reader.rule import Key
 from app.settings import Settings
@@ -84,7 +84,7 @@ class RequestProducer:
         try:
             validate_request(request, request.user_id.encode(), max_prompt_bytes=self._settings.max_prompt_bytes)
         except WireError as error:
-            raise ApiError(error.code, error.message, param=_param(error.message)) from None
+            raise refused(error.code, error.message) from None
 
     async def ask(self, request: Request, *, is_new: bool, headers: RecordHeaders = ()) -> None:
         """Send a request that was checked; `is_new` means that its id was created here, so that no earlier request can
@@ -174,9 +174,3 @@ def _retry_hint(record: Record) -> str:
         again = "with this request_id, so that it is answered once"
         return f"the request may still be sent: retry {again} (request_id {record.request_id})"
     return "it may still be carried out: retry"
-
-
-def _param(message: str) -> str | None:
-    """The field at the beginning of a message of `validate_request`."""
-    name, colon, _ = message.partition(":")
-    return name if colon and name.replace(".", "_").isidentifier() else None

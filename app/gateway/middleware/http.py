@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.gateway.errors import ApiError
 from app.gateway.metrics import Metrics
-from app.gateway.middleware.base import Middleware
+from app.gateway.middleware.base import Middleware, refuse
+from app.wire.error import ErrorCode
 from app.wire.ids import new_request_id
 
 _REQUEST_ID = "X-Request-Id"
@@ -20,6 +23,22 @@ _SAFE = {
     "X-Frame-Options": "DENY",
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
+
+
+class Utf8Urls(Middleware):
+    """Refuses a URL that is not UTF-8, as bodies are refused: servers read U+FFFD in place of what they cannot read,
+    and that would be asked, or name another user.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            for part in (scope.get("raw_path") or b"", scope["query_string"]):
+                unquote_to_bytes(part).decode()
+        except UnicodeDecodeError:
+            error = ApiError(ErrorCode.INVALID_REQUEST, "the URL is not UTF-8: percent-encode the bytes of UTF-8")
+            await refuse(error, scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
 
 class Paths(Middleware):

@@ -27,6 +27,10 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     add_generation_prompt: bool = True
     conversation_id: str | None = None
 
+    @property
+    def names(self) -> dict[str, str]:
+        return {} if self.max_completion_tokens is None else {"max_tokens": "max_completion_tokens"}
+
     def requests(self, identity: Identity, *, store: bool = True, conversation: str | None = None) -> list[Request]:
         """One request per choice. The first belongs to the named conversation, each other to one of its own. `store`
         and `conversation` apply if the body has none.

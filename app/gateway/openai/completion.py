@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
-from app.gateway.errors import ApiError
+from app.gateway.errors import ApiError, refused
 from app.gateway.gateway import Gateway
 from app.gateway.producer import RecordHeaders
 from app.wire.error import ErrorCode
@@ -20,6 +20,12 @@ _SHOWN = {DEGRADED, FALLBACK}
 """Notices that the reply names."""
 
 ChoiceEvents = tuple[int, list[TokenEvent]]
+Told = Callable[[ApiError], ApiError]
+"""An error in the words of the caller's API."""
+
+
+def as_it_is(error: ApiError) -> ApiError:
+    return error
 
 
 class Completion:
@@ -28,8 +34,11 @@ class Completion:
     A caller that leaves before the end cancels all, unless `PARLEY_GATEWAY_KEEP` is set.
     """
 
-    def __init__(self, gateway: Gateway, requests: Sequence[Request], headers: RecordHeaders = ()) -> None:
+    def __init__(
+        self, gateway: Gateway, requests: Sequence[Request], headers: RecordHeaders = (), told: Told = as_it_is
+    ) -> None:
         self._gateway = gateway
+        self._told = told
         self._headers = headers
         self._requests = requests
         self._open = set(range(len(requests)))
@@ -78,7 +87,7 @@ class Completion:
                 events = [event for event in batch if event.notice is None or event.notice.code in _SHOWN]
                 for event in events:
                     if event.error is not None:
-                        raise ApiError(event.error.code, event.error.message)
+                        raise self._told(refused(event.error.code, event.error.message))
                     if (event.index or 0) < position:
                         raise _elsewhere(asked, "a part of the answer was retracted")
                     position = event.next_index

@@ -17,7 +17,7 @@ from app.gateway.bodies.parameters import ignored_header
 from app.gateway.errors import ApiError, error_of, json_response
 from app.gateway.gateway import Gateway
 from app.gateway.limits import bounds
-from app.gateway.openai.completion import ChoiceEvents, Completion
+from app.gateway.openai.completion import ChoiceEvents, Completion, Told, as_it_is
 from app.gateway.producer import RecordHeaders
 from app.gateway.streams.sse import KEEP_ALIVE, EventStream
 from app.gateway.streams.while_connected import while_connected
@@ -49,29 +49,40 @@ class Reply(Protocol):
 
 
 class Exchange:
-    """One call of a caller: its requests are sent, and their answers become the reply.
+    """One call of a caller: its requests are sent, and their answers become the reply. Errors are `told` in the words
+    of its API.
 
     A caller that leaves before the end cancels the answers, unless `PARLEY_GATEWAY_KEEP` is set.
     """
 
     def __init__(
-        self, gateway: Gateway, http: HttpRequest, caller: Caller, identity: Identity, ignored: Sequence[str] = ()
+        self,
+        gateway: Gateway,
+        http: HttpRequest,
+        caller: Caller,
+        identity: Identity,
+        ignored: Sequence[str] = (),
+        told: Told = as_it_is,
     ) -> None:
         self._gateway = gateway
         self._http = http
         self.caller = caller
         self._identity = identity
         self._ignored = ignored
+        self._told = told
 
     async def admit(self, asked: Sequence[Request]) -> Sequence[Request]:
         """The requests as they are to be sent; raises `ApiError`."""
-        return await self._gateway.admit(self._identity, asked)
+        try:
+            return await self._gateway.admit(self._identity, asked)
+        except ApiError as error:
+            raise self._told(error) from None
 
     async def answer(
         self, asked: Sequence[Request], reply: Reply, *, stream: bool | None, headers: RecordHeaders = ()
     ) -> Response:
         """Send requests that were admitted, with these headers of their records. Raises `ApiError`."""
-        completion = Completion(self._gateway, asked, headers)
+        completion = Completion(self._gateway, asked, headers, self._told)
         await completion.send()
         reply_headers = {"X-Request-Id": asked[0].request_id, **ignored_header(self._ignored)}
         if not stream:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from app.gateway.auth.identity import Identity
-from app.gateway.errors import invalid
+from app.gateway.errors import ApiError, invalid, renamed
 from app.gateway.openai.messages import Arguments, ChatMessage, Content, arguments_of, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
@@ -24,6 +24,14 @@ from app.wire.tools import FunctionCall, MessageToolCall, ToolMode
 
 _PREFIX = "resp_"
 _LOGPROBS = "message.output_text.logprobs"
+_NAMES = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "response_format": "text",
+    "reasoning_effort": "reasoning",
+    "conversation_id": "conversation",
+}
+"""How this API names fields of a request."""
 MAX_ITEMS = 4 * MAX_MESSAGES
 """A message of the assistant may be an item for its text and one for each call."""
 
@@ -108,6 +116,12 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         if isinstance(self.input, str):
             return (*instructions, Message(Role.USER, self.input))
         return (*instructions, *_messages(self.input))
+
+    def told(self, error: ApiError) -> ApiError:
+        """The error in the words of this API."""
+        if error.param == "previous_request_id":
+            return invalid("previous_response_id", "names no response that can be continued: it is unknown or not kept")
+        return renamed(error, _NAMES)
 
     def request(self, identity: Identity, *, store: bool = True) -> Request:
         """`store` applies if the body has none. Raises `ApiError`."""

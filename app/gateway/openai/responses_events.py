@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from app.gateway.errors import refused
 from app.gateway.openai.chat_choice import logprob_entries
 from app.gateway.openai.reasoning_part import ReasoningPart
 from app.gateway.openai.responses_given import Given
@@ -96,7 +97,8 @@ class ResponseEvents:
     def _read(self, event: TokenEvent) -> Iterator[Event]:
         self._version = event.model_version or self._version
         if event.error is not None:
-            yield from self._fail(event.error.code, event.error.message)
+            told = self._given.body.told(refused(event.error.code, event.error.message))
+            yield from self._fail(told.code, told.message)
             return
         if self._status == "queued":
             self._status = "in_progress"

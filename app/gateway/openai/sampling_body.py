@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from app.gateway.auth.identity import Identity
 from app.gateway.bodies.ask import FormatBody
-from app.gateway.errors import ApiError, invalid
+from app.gateway.errors import ApiError, invalid, renamed
 from app.wire.error import ErrorCode
 from app.wire.ids import new_request_id
 from app.wire.limits import INT64
@@ -89,6 +89,15 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
         if self.n is not None and not 1 <= self.n <= MAX_CHOICES:
             raise invalid("n", f"must be at least 1 and at most {MAX_CHOICES}")
         return self.n or 1
+
+    @property
+    def names(self) -> dict[str, str]:
+        """How this API names fields of a request that it names otherwise."""
+        return {}
+
+    def told(self, error: ApiError) -> ApiError:
+        """The error in the words of this API."""
+        return renamed(error, self.names)
 
     def check_tenant(self, identity: Identity) -> None:
         if self.tenant not in {None, identity.tenant}:

@@ -21,6 +21,10 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
     logprobs: int | None = None
 
     @property
+    def names(self) -> dict[str, str]:
+        return {"prompt_token_ids": "prompt", "top_logprobs": "logprobs"}
+
+    @property
     def is_only_echo(self) -> bool:
         """Whether the reply is the prompt alone. A model draws one token at least, which is not shown then."""
         return bool(self.echo) and self.max_tokens == 0

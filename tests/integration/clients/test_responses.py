@@ -61,8 +61,9 @@ async def test_a_deleted_conversation_is_gone_with_its_responses_and_begins_anew
     assert [item async for item in client.conversations.items.list(talk)] == []
     with pytest.raises(openai.NotFoundError):
         await client.responses.retrieve(first.id)
-    with pytest.raises(openai.BadRequestError, match="previous_request_id"):
+    with pytest.raises(openai.BadRequestError, match="previous_response_id: names no response") as refused:
         await client.responses.create(model="demo", input="What is my name?", previous_response_id=first.id)
+    assert refused.value.param == "previous_response_id"
     anew = await client.responses.create(model="demo", input="What is my name?", conversation=talk)
     assert "Nina" not in anew.output_text
 
@@ -93,8 +94,23 @@ async def test_what_a_created_conversation_cannot_have_is_refused_by_name(client
 
 async def test_a_response_that_is_not_stored_has_no_successor(client: AsyncOpenAI) -> None:
     first = await client.responses.create(model="demo", input="Hi, my name is Nina.", store=False)
-    with pytest.raises(openai.BadRequestError, match="previous_request_id"):
+    with pytest.raises(openai.BadRequestError, match="previous_response_id: names no response") as refused:
         await client.responses.create(model="demo", input="What is my name?", previous_response_id=first.id)
+    assert refused.value.param == "previous_response_id"
+
+
+async def test_a_refusal_has_the_names_of_the_call(client: AsyncOpenAI) -> None:
+    for asked, param in (
+        ({"input": []}, "input"),
+        ({"input": "Hi", "previous_response_id": "resp_nope"}, "previous_response_id"),
+        ({"input": "Hi", "previous_response_id": "nope"}, "previous_response_id"),
+        ({"input": "Hi", "max_output_tokens": 0}, "max_output_tokens"),
+        ({"input": "Hi", "model": "nope"}, "model"),
+    ):
+        with pytest.raises(openai.APIStatusError) as refused:
+            await client.responses.create(**{"model": "demo", **asked})
+        assert (refused.value.param, refused.value.status_code) == (param, 404 if param == "model" else 400)
+        assert refused.value.body["message"].startswith(f"{param}: ")
 
 
 async def test_responses_call_tools_and_take_their_results(client: AsyncOpenAI) -> None:
