@@ -118,6 +118,8 @@ def convert(value: Any, record_type: Any, *, strict: bool = True) -> Any:
 
 
 def _decoded(raw: bytes | bytearray | str, record_type: Any) -> Any:
+    if not raw or raw.isspace():
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the body is empty")
     try:
         return msgspec.json.decode(raw, type=record_type)
     except msgspec.ValidationError as error:

@@ -116,7 +116,12 @@ async def test_a_body_may_begin_with_a_byte_order_mark_and_one_that_is_no_json_s
     json_type = {"content-type": "application/json"}
     body = '{"prompt": "hi", "user_id": "marked"}'.encode("utf-8-sig")
     assert (await http.post("/v1/requests", content=body, headers=json_type)).status_code == 202
-    for wrong, where in ((b'{"prompt": "hi",}', "byte 16"), (b'{"prompt": "\\ud83d and more"}', "byte 18")):
+    for wrong, where in (
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b'{"prompt": "hi",}', "byte 16"),
+        (b'{"prompt": "\\ud83d and more"}', "byte 18"),
+    ):
         reply = await http.post("/v1/requests", content=wrong, headers=json_type)
         assert reply.status_code == 400
         assert where in reply.json()["error"]["message"], reply.text

@@ -87,6 +87,13 @@ async def test_a_get_that_cannot_be_asked_names_the_parameter(http: httpx.AsyncC
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
+async def test_a_get_whose_url_is_not_utf8_asks_nothing(http: httpx.AsyncClient) -> None:
+    for url in ("/v1/chat?prompt=%ff", "/v1/chat?prompt=hello&user_id=%C3"):
+        reply = await http.get(url)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_request")
+        assert "not UTF-8" in reply.json()["error"]["message"]
+
+
 async def test_parameters_without_effect_are_named(http: httpx.AsyncClient) -> None:
     async with http.stream("GET", "/v1/chat", params={"prompt": "a", "max_tokens": 1, "odd": "x"}) as reply:
         assert reply.headers["x-parley-ignored"] == "odd"
