@@ -15,7 +15,8 @@ from faust.types import TP
 from app.faust import consumer, group, quiet
 from app.faust.group import FaustGroup
 from app.kafka.clients import KafkaAwayError
-from app.policy.file import PolicyError, read_policy
+from app.policy.check import read_policy
+from app.policy.file import PolicyError
 from app.preflight import Unusable, check_setup, report
 from app.process_end import end_process
 from app.search.vector_store import IndexMismatchError
@@ -189,7 +190,7 @@ def prepare(app: ParleyApp) -> None:
 
 def _what_is_loaded(parley: Settings) -> str:
     try:
-        others = [spec.path or name for name, spec in read_policy(parley.policy).models.items()]
+        others = [spec.path or name for name, spec in read_policy(parley).models.items()]
     except PolicyError as error:
         raise Unusable(str(error)) from None
     models = list(dict.fromkeys([parley.model if parley.engine != "paced" else "paced", *others]))

@@ -19,7 +19,8 @@ from app.folder_lock import LockedError, locked
 from app.kafka.clients import KafkaAwayError, KafkaUnusableError
 from app.kafka.topic_config import TopicConfigError
 from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics
-from app.policy.file import PolicyError, read_policy
+from app.policy.check import read_policy
+from app.policy.file import PolicyError
 from app.serving.loading import LoadError, check_folders
 from app.settings import Settings
 
@@ -51,7 +52,7 @@ def check_setup(parley: Settings, held: ExitStack, web: tuple[str, int] | None) 
     os.umask(0o077)  # tables hold conversations
     try:
         pins.check()
-        check_folders(parley, read_policy(parley.policy))
+        check_folders(parley, read_policy(parley))
         _lock(parley.data_dir, held)
         if web is not None:
             _check_port(*web)

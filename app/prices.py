@@ -9,15 +9,31 @@ tokens. The currency is up to you.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from models.generation import Usage
 
-if TYPE_CHECKING:
-    from app.policy.file import Policy
-
 PER = 1000
+
+
+class PriceRule(Protocol):
+    """Prices as a policy has them: without `cached`, such tokens cost the same as others."""
+
+    @property
+    def prompt(self) -> float: ...
+    @property
+    def answer(self) -> float: ...
+    @property
+    def cached(self) -> float | None: ...
+
+
+class HasPrices(Protocol):
+    """What prices need of a policy."""
+
+    @property
+    def prices(self) -> Mapping[str, PriceRule]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +63,7 @@ class Prices:
         return cls(dict(_one(part.strip()) for part in text.split(",") if part.strip()))
 
     @classmethod
-    def by(cls, prices: str, policy: Policy) -> Prices:
+    def by(cls, prices: str, policy: HasPrices) -> Prices:
         rules = {
             name: Price(one.prompt, one.answer, one.prompt if one.cached is None else one.cached)
             for name, one in policy.prices.items()
@@ -62,12 +78,12 @@ class Prices:
 class PriceList:
     """The prices in force. An answer from the response cache costs nothing."""
 
-    def __init__(self, prices: str, policy: Policy) -> None:
+    def __init__(self, prices: str, policy: HasPrices) -> None:
         """`prices` is the value of the setting."""
         self._of_settings = prices
         self.use(policy)
 
-    def use(self, policy: Policy) -> None:
+    def use(self, policy: HasPrices) -> None:
         self._prices = Prices.by(self._of_settings, policy)
 
     @property

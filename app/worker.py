@@ -38,7 +38,8 @@ from app.features.host import Host
 from app.features.order import features_of
 from app.features.quota.usage_feed import UsageFeed
 from app.foreign.formats import decoders_of
-from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
+from app.policy.check import read_policy
+from app.policy.file import NO_POLICY, Policy, PolicyError
 from app.policy.watch import PolicyWatch
 from app.prices import PriceList
 from app.search.index import IndexStats
@@ -74,7 +75,7 @@ class Loaded:
 def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
     """Load the policy and the models; raises `LoadError`."""
     try:
-        policy = read_policy(settings.policy)
+        policy = read_policy(settings)
         decoders_of(policy)  # a schema that cannot be used is no reason to join the group
         embedder = None if settings.embedder == "none" else load_embedder(settings.embedder, background=True)
         guard = Guard(policy, load_judges=partial(Judges, embedder=embedder))
@@ -224,7 +225,7 @@ class Worker:
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
         if self._settings.policy is not None:
             watch = PolicyWatch(
-                self._settings.policy,
+                self._settings,
                 self._loaded.policy,
                 (self._prices, self._intake, self._offered, *self.features.all),
                 (*([] if self._models is None else [self._models]), self._intake, *self.features.all),

@@ -14,7 +14,8 @@ from app.commands.arms import ArmSummary, Estimate
 from app.commands.moment import Moment
 from app.commands.scan import records_since
 from app.commands.terminal import WrongUseError, note, print_table, run, settings_of_terminal
-from app.policy.file import PolicyError, read_policy
+from app.policy.check import read_policy
+from app.policy.file import PolicyError
 from app.prices import PriceList
 from app.printable import printable, printable_json
 from app.settings import Settings
@@ -67,7 +68,7 @@ def experiment(name: str, since: int, *, as_json: bool) -> None:
 async def _arms(settings: Settings, name: str, since: int) -> dict[str, ArmSummary]:
     """Answers are on `turns`; errors are on `tokens`, which are kept for a shorter time."""
     arms: dict[str, ArmSummary] = {}
-    prices = PriceList(settings.prices, read_policy(settings.policy))
+    prices = PriceList(settings.prices, read_policy(settings))
     decided: dict[tuple[str | None, str | None], str] = {}
     async for record in records_since(settings, "tokens", since):
         try:

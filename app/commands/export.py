@@ -19,7 +19,8 @@ from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.features.guard.stored import hiding_by
 from app.features.guard.texts import indexed_turn
 from app.kafka.clients import KafkaUnusableError
-from app.policy.file import Policy, PolicyError, read_policy
+from app.policy.check import read_policy
+from app.policy.file import Policy, PolicyError
 from app.search.index import HideError
 from app.search.kept_rows import guard_secrets
 from app.search.reindex import HideStored
@@ -70,7 +71,7 @@ def export(file: IO[bytes], users: IO[bytes] | None, by: str, **options: object)
     check_period(choice.since, choice.until)
     settings = settings_of_terminal()
     try:
-        policy = read_policy(settings.policy)
+        policy = read_policy(settings)
         hide = hiding_by(policy)
     except PolicyError as error:
         raise WrongUseError(str(error)) from None

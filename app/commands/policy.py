@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from app.commands.terminal import WrongUseError, note, settings_of_terminal
-from app.policy.file import PolicyError, mistakes_in, read_policy
+from app.foreign.formats import decoder_of
+from app.policy.check import checked
+from app.policy.file import Policy, PolicyError
 from app.printable import printable
 from models.checkpoint_files import CheckpointError, check_folder
 
@@ -24,13 +26,15 @@ def policy() -> None:
 @click.argument("path", metavar="[FILE]", type=_File, required=False)
 def check(path: Path | None) -> None:
     """Print every mistake of FILE (default: PARLEY_POLICY), one a line; exit code 2 if there is one."""
-    path = path or settings_of_terminal().policy
+    settings = settings_of_terminal()
+    path = path or settings.policy
     if path is None:
         raise WrongUseError("no file: name one, or set PARLEY_POLICY")
     try:
-        mistakes = mistakes_in(path) or _missing(path)
+        policy, mistakes = checked(path, settings)
     except PolicyError as error:
         raise WrongUseError(str(error)) from None
+    mistakes += _missing(policy)
     for mistake in mistakes:
         click.echo(printable(mistake))
     if mistakes:
@@ -38,15 +42,28 @@ def check(path: Path | None) -> None:
     note(f"policy {path}: no mistakes")
 
 
-def _missing(path: Path) -> list[str]:
-    """What the models need of this machine and it does not have."""
+def _missing(policy: Policy) -> list[str]:
+    """What the policy needs of a worker's machine, and this one does not have."""
     mistakes: list[str] = []
-    for name, spec in read_policy(path).models.items():
+    for name, spec in policy.models.items():
         if spec.engine in {"torch", "vllm"} and spec.path:
             try:
                 check_folder(spec.path)
             except CheckpointError as error:
                 mistakes.append(f"models.{name}.path: {error}")
-        if spec.api_key_env and not os.environ.get(spec.api_key_env):
-            mistakes.append(f"models.{name}.api_key_env: the environment has no {spec.api_key_env}")
+        mistakes += _no_key(f"models.{name}", spec.api_key_env)
+    if policy.guard.moderation is not None:
+        mistakes += _no_key("guard.moderation", policy.guard.moderation.api_key_env)
+    for at, rules in enumerate(policy.intake):
+        if not rules.schema or (rules.format == "protobuf" and not rules.message):
+            continue
+        try:
+            decoder_of(rules)
+        except PolicyError as error:
+            mistakes.append(f"intake[{at}]: {error}")
     return mistakes
+
+
+def _no_key(table: str, variable: str | None) -> list[str]:
+    has_key = variable is None or os.environ.get(variable)
+    return [] if has_key else [f"{table}.api_key_env: the environment has no {variable}"]

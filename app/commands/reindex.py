@@ -8,7 +8,8 @@ from aiokafka.errors import KafkaError
 from app.commands.terminal import note
 from app.features.guard.stored import hiding_by
 from app.kafka.clients import KafkaUnusableError
-from app.policy.file import PolicyError, read_policy
+from app.policy.check import read_policy
+from app.policy.file import PolicyError
 from app.search.identity import Embeds
 from app.search.index import HideError
 from app.search.reindex import Reindex
@@ -19,7 +20,7 @@ from app.settings import Settings
 async def reindex(settings: Settings, vectors: VectorStore, embedder: Embeds) -> None:
     """Raises `SearchError`, and `click.ClickException` with one line."""
     try:
-        hide = hiding_by(read_policy(settings.policy))
+        hide = hiding_by(read_policy(settings))
         done = await Reindex(settings, vectors, embedder, note, hide).run()
     except (KafkaError, KafkaUnusableError, PolicyError, HideError) as error:
         raise click.ClickException(f"{error}; the collection in use is unchanged") from None

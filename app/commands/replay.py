@@ -19,12 +19,13 @@ from app.commands.served_models import check_model
 from app.commands.stored_turns import Choice, stored_turns
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start
-from app.kafka.topics import TopicName
-from app.policy.file import PolicyError, read_policy
+from app.policy.check import read_policy
+from app.policy.file import PolicyError
 from app.policy.foreign import EgressRules
 from app.printable import printable_json
 from app.reader import Answer, TokenReader
 from app.settings import Settings
+from app.settings.kafka import TopicName
 from app.wire.codec import encode
 from app.wire.control import Cancel
 from app.wire.ids import new_request_id
@@ -100,11 +101,10 @@ def _check_topic(settings: Settings, topic: str | None) -> None:
         return
     if topic in {settings.topic(name) for name in TopicName}:
         raise WrongUseError(f"--topic: {topic!r} is a topic of Parley's own; name another one")
-    wrong: list[str] = [*EgressRules(topic=topic, fields={"answer": "answer"}).mistakes()]
-    if wrong:
-        raise WrongUseError(f"--{wrong[0]}; name another one")
+    for mistake in EgressRules(topic=topic, fields={"answer": "answer"}).mistakes():
+        raise WrongUseError(f"--{mistake.why}; name another one")
     try:
-        intakes = read_policy(settings.policy).intake
+        intakes = read_policy(settings).intake
     except PolicyError as error:
         raise WrongUseError(str(error)) from None
     if topic in {rules.topic for rules in intakes}:

@@ -12,11 +12,12 @@ from aiokafka.errors import KafkaError
 from app.commands.record_line import line_of
 from app.commands.terminal import WrongUseError, run, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
-from app.kafka.topics import TopicName
-from app.policy.file import PolicyError, read_policy
+from app.policy.check import read_policy
+from app.policy.file import PolicyError
 from app.printable import printable, printable_json
 from app.reader.position import Edge, seek
 from app.settings import Settings
+from app.settings.kafka import TopicName
 from app.wire.ids import partition_for
 
 _READ_MOST = (TopicName.TOKENS, TopicName.REQUESTS, TopicName.TURNS, TopicName.DEAD_LETTERS)
@@ -80,7 +81,7 @@ def _named(settings: Settings, topic: str) -> str:
     if topic in TOPICS:
         return settings.topic(topic)
     try:
-        policy = read_policy(settings.policy)
+        policy = read_policy(settings)
     except PolicyError as error:
         raise WrongUseError(str(error)) from None
     foreign = sorted({*(rules.topic for rules in policy.intake), *(rules.topic for rules in policy.egress)})

@@ -23,8 +23,8 @@ from aiokafka.structs import OffsetAndMetadata
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import SOURCES
 from app.kafka.shared_metadata import SharedMetadata, SharingConsumer, SharingProducer
-from app.kafka.topics import TopicName
 from app.settings import Settings
+from app.settings.kafka import TopicName
 from app.wire.limits import MAX_RECORD_BYTES
 from tables.records import Table
 

@@ -35,7 +35,7 @@ def decoders_of(policy: Policy) -> dict[str, Decode]:
     decoders = {}
     for rules in policy.intake:
         try:
-            decoders[rules.topic] = _decoder(rules)
+            decoders[rules.topic] = decoder_of(rules)
         except PolicyError as error:
             raise PolicyError(f"policy: the intake of {rules.topic}: {error}") from None
     return decoders
@@ -56,7 +56,8 @@ def decode_json(value: bytes) -> dict[str, Any]:
     return fields
 
 
-def _decoder(rules: IntakeRules) -> Decode:
+def decoder_of(rules: IntakeRules) -> Decode:
+    """How to read the records of an intake. Raises `PolicyError` for a schema that cannot be used."""
     if rules.format == "json":
         return decode_json
     path = Path(rules.schema or "")

@@ -42,10 +42,10 @@ from app.gateway.sharing.port import PeerPort, address_of
 from app.gateway.sharing.trust import owner_tls, peer_tls, trust_of
 from app.gateway.tools import offered_tools, with_offered_tools
 from app.kafka.clients import KafkaUnusableError, partitions_of
-from app.kafka.topics import TopicName
-from app.policy.file import read_policy
+from app.policy.check import read_policy
 from app.policy.watch import PolicyWatch
 from app.settings import Settings
+from app.settings.kafka import TopicName
 from app.telemetry.tracing import Tracing
 from app.wire.limits import MAX_BEST_OF
 from app.wire.request import Request
@@ -76,7 +76,7 @@ class Gateway:
         self._membership: Membership | None = None
         self._peer_port = PeerPort(self._trust, owner, self._serve_peer, self._refused_peer)
         self.limits = Limits(settings, self.metrics)
-        policy = read_policy(settings.policy)
+        policy = read_policy(settings)
         adapters = adapter_folders(settings.adapters)
         self.models = ServedModels(settings.models, context_lengths(settings), adapters=adapters)
         self.models.use(policy)
@@ -87,7 +87,7 @@ class Gateway:
         self.tenants = TenantLimits(settings, policy, self.models, partitions, lambda: self.live.partitions)
         self._watch = None
         if settings.policy is not None:
-            self._watch = PolicyWatch(settings.policy, policy, (self.models, self.tenants))
+            self._watch = PolicyWatch(settings, policy, (self.models, self.tenants))
         self._following: list[asyncio.Task[None]] = []
         self.erasures = Erasures(settings, partitions, self._drop, self._withdraw)
         self.asked = AskedRequests(settings, self.erasures, partitions, self.metrics)

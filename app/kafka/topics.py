@@ -20,9 +20,10 @@ from aiokafka.errors import KafkaError, for_code
 
 from app.kafka.clients import KafkaAwayError, unreachable
 from app.kafka.topic_config import Bound, Rule, enforce
-from app.policy.file import Policy, PolicyError, read_policy
+from app.policy.check import read_policy
+from app.policy.file import Policy, PolicyError
 from app.settings import Settings
-from app.settings.kafka import SEGMENT_S
+from app.settings.kafka import SEGMENT_S, TopicName
 from app.wire.limits import MAX_RECORD_BYTES
 
 CONNECT_TIMEOUT_S = 5.0
@@ -33,20 +34,6 @@ USAGE_S = 32 * 86400
 
 class TopicsError(Exception):
     """A topic is missing or differs from the settings; one line with the remedy."""
-
-
-class TopicName(StrEnum):
-    REQUESTS = "requests"
-    TOKENS = "tokens"
-    TURNS = "turns"
-    CONTROLS = "controls"
-    USAGE = "usage"
-    AUDIT = "audit"
-    COMPARISONS = "comparisons"
-    ERASURES = "erasures"
-    TOOL_CALLS = "tool-calls"
-    TOOL_RESULTS = "tool-results"
-    DEAD_LETTERS = "dead-letters"
 
 
 class TimestampType(StrEnum):
@@ -157,15 +144,10 @@ def foreign_specs(settings: Settings, policy: Policy) -> tuple[TopicSpec, ...]:
 def _all_specs(settings: Settings, policy: Policy | None = None) -> tuple[TopicSpec, ...]:
     """Raises `TopicsError` if the policy file, which names some of them, cannot be read."""
     try:
-        policy = read_policy(settings.policy) if policy is None else policy
+        policy = read_policy(settings) if policy is None else policy
     except PolicyError as error:
         raise TopicsError(str(error)) from None
-    own = topic_specs(settings)
-    taken = {spec.name for spec in own}
-    for spec in (foreign := foreign_specs(settings, policy)):
-        if spec.name in taken:
-            raise TopicsError(f"the policy names {spec.name!r} as a topic of others, and it is one of Parley's own")
-    return (*own, *foreign)
+    return (*topic_specs(settings), *foreign_specs(settings, policy))
 
 
 async def create_topics(settings: Settings, policy: Policy | None = None) -> list[str]:

@@ -1,17 +1,16 @@
-"""The policy file: its structure, and how it is read and checked."""
+"""The policy file: its structure, and what is wrong within a single table."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
-from app.policy.foreign import EgressRules, IntakeRules, foreign_mistakes
+from app.policy.foreign import EgressRules, IntakeRules
 from app.policy.guard_rules import GuardRules
-from app.policy.mistakes import fitting, table_mistakes
+from app.policy.mistakes import Mistake, url_mistake
+from app.settings.model import option_mistake
 from app.wire.limits import MAX_RECALL
 from app.wire.request import Priority
 
@@ -19,9 +18,6 @@ DEFAULT_MODEL = "default"
 """The name of `PARLEY_MODEL`."""
 AUTO_MODEL = "auto"
 """A request that names this model is routed like one that names none: OpenAI's clients have to name a model."""
-MAX_POLICY_BYTES = 1 << 20
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 class PolicyError(Exception):
@@ -66,27 +62,42 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         names = [name for name in self.__struct_fields__ if name not in {"path", "engine", "memory_share", *_REMOTE}]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
-    def mistakes(self) -> Iterator[str]:
+    def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
-        if self.memory_share is not None and (self.engine != "torch" or not 0 < self.memory_share < 1):
-            yield "memory_share is for engine = 'torch', above 0 and below 1"
-        if self.memory_share is not None and self.kv_cache_gb is not None:
-            yield "memory_share and kv_cache_gb exclude each other"
-        if self.engine != "openai":
-            if not self.path:
-                yield "needs a path"
-            yield from (f"{name} is for engine = 'openai'" for name in _REMOTE if getattr(self, name))
-            return
+        share = self.memory_share
+        if share is not None and (self.engine != "torch" or not 0 < share < 1):
+            yield Mistake("memory_share engine", "memory_share is for engine = 'torch', above 0 and below 1")
+        if share is not None and self.kv_cache_gb is not None:
+            yield Mistake("memory_share kv_cache_gb", "memory_share and kv_cache_gb exclude each other")
+        for name, value in self.options.items():
+            if (why := option_mistake(name, value)) is not None:
+                yield Mistake(name, f"{name} {why}")
+        yield from self._of_servers() if self.engine == "openai" else self._of_files()
+
+    def _of_files(self) -> Iterator[Mistake]:
+        if not self.path:
+            yield Mistake("path engine", "needs a path")
+        if self.engine == "vllm" and self.quantize:
+            yield Mistake("quantize engine", "quantize does not apply to engine = 'vllm'")
+        for name in _REMOTE:
+            if getattr(self, name):
+                yield Mistake(f"{name} engine", f"{name} is for engine = 'openai'")
+
+    def _of_servers(self) -> Iterator[Mistake]:
         for name in sorted(self.options.keys() - {"max_running", "context_length"}) + ["path"] * bool(self.path):
-            yield f"{name} does not apply to engine = 'openai'"
+            yield Mistake(f"{name} engine", f"{name} does not apply to engine = 'openai'")
         if not self.urls or not self.model:
-            yield "engine = 'openai' needs urls and model"
-        if not all(url.startswith(("http://", "https://")) for url in self.urls):
-            yield "a URL must begin with http:// or https://"
+            yield Mistake("urls model engine", "engine = 'openai' needs urls and model")
+        for at, url in enumerate(self.urls):
+            if (why := url_mistake(url)) is not None:
+                yield Mistake("urls", f"urls[{at}] {why}")
+        if self.context_length == 0:
+            yield Mistake("context_length engine", "context_length must be above 0 for engine = 'openai'")
         if (self.dialect == "azure") != bool(self.api_version):
-            yield "dialect = 'azure' needs an api_version, and no other dialect has one"
-        if min(getattr(self, name) or 1.0 for name in ("connect_s", "silence_s", "patience_s")) <= 0:
-            yield "a time must be above 0"
+            yield Mistake("dialect api_version", "dialect = 'azure' needs an api_version, and no other dialect has one")
+        for name in ("connect_s", "silence_s", "patience_s"):
+            if (value := getattr(self, name)) is not None and not 0 < value < float("inf"):
+                yield Mistake(name, f"a time must be above 0: {name}")
 
 
 _REMOTE = (
@@ -112,6 +123,10 @@ class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def watches_load(self) -> bool:
         return self.first_token_p95_ms_above is not None or self.queue_above is not None
 
+    def mistakes(self) -> Iterator[Mistake]:
+        """What the types cannot express."""
+        yield from _unless_lasting("for_s", self.for_s)
+
 
 class Until(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When a route that depends on load ends; without it, as soon as its conditions do not hold."""
@@ -120,10 +135,24 @@ class Until(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     queue_below: int | None = None
     for_s: float = 0.0
 
+    def mistakes(self) -> Iterator[Mistake]:
+        """What the types cannot express."""
+        yield from _unless_lasting("for_s", self.for_s)
+
+
+def _unless_lasting(name: str, seconds: float) -> Iterator[Mistake]:
+    if not 0 <= seconds < float("inf"):
+        yield Mistake(name, f"{name} must be at least 0")
+
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model: str
     weight: float
+
+    def mistakes(self) -> Iterator[Mistake]:
+        """What the types cannot express."""
+        if not 0 <= self.weight < float("inf"):
+            yield Mistake("weight", "a weight must be a number of at least 0")
 
 
 class Retreat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,6 +163,12 @@ class Retreat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     arm: str
     more_errors: float = 0.05
     more_slow: float = 0.15
+
+    def mistakes(self) -> Iterator[Mistake]:
+        """What the types cannot express."""
+        for name in ("more_errors", "more_slow"):
+            if not 0 < getattr(self, name) < 1:
+                yield Mistake(name, f"{name} must be above 0 and below 1")
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,29 +190,26 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def models(self) -> tuple[str, ...]:
         return tuple(arm.model for arm in self.arms) if self.model is None else (self.model,)
 
-    def mistakes(self) -> Iterator[str]:
+    def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
         if (self.model is None) == (not self.arms) or bool(self.arms) != (self.experiment is not None):
-            yield "needs either model, or experiment and arms"
+            yield Mistake("model arms experiment", "needs either model, or experiment and arms")
         if len({arm.model for arm in self.arms}) < len(self.arms):
-            yield "two arms have the same model"
-        if any(not 0 <= arm.weight < float("inf") for arm in self.arms):
-            yield "a weight must be a number of at least 0"
+            yield Mistake("arms", "two arms have the same model")
         if self.arms and not any(arm.weight for arm in self.arms):
-            yield "all weights are 0"
+            yield Mistake("arms", "all weights are 0")
         others = [arm for arm in self.arms if self.retreat is None or arm.model != self.retreat.arm]
         if self.retreat is not None and (len(others) == len(self.arms) or not any(arm.weight for arm in others)):
-            yield "retreat: arm must be one of several arms, and another one needs a weight"
-        if self.retreat is not None and not all(
-            0 < share < 1 for share in (self.retreat.more_errors, self.retreat.more_slow)
-        ):
-            yield "retreat: more_errors and more_slow must be above 0 and below 1"
-        if not 0 <= self.shadow <= 1 or (self.shadow and len(self.arms) < 2):
-            yield "shadow is a share from 0 to 1 of an experiment with at least two arms"
+            yield Mistake("arms retreat", "retreat: arm must be one of several arms, and another one needs a weight")
+        if not 0 <= self.shadow <= 1:
+            yield Mistake("shadow", _OF_SHADOW)
+        elif self.shadow and len(self.arms) < 2:
+            yield Mistake("shadow arms", _OF_SHADOW)
         if self.until is not None and not self.when.watches_load:
-            yield "until needs a condition about load in when"
-        if self.when.for_s < 0 or (self.until is not None and self.until.for_s < 0):
-            yield "for_s must be at least 0"
+            yield Mistake("until when", "until needs a condition about load in when")
+
+
+_OF_SHADOW = "shadow is a share from 0 to 1 of an experiment with at least two arms"
 
 
 class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -190,12 +222,13 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     window_s: float = 30.0
     retry_s: float = 60.0
 
-    def mistakes(self) -> Iterator[str]:
+    def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
         if len(set(self.chain)) < len(self.chain) or len(self.chain) == 1:
-            yield "chain needs at least two models, each once"
-        if self.failures < 1 or self.window_s <= 0 or self.retry_s <= 0:
-            yield "failures, window_s and retry_s must be above 0"
+            yield Mistake("chain", "chain needs at least two models, each once")
+        for name in ("failures", "window_s", "retry_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                yield Mistake(name, f"{name} must be above 0")
 
 
 class CacheRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -207,10 +240,11 @@ class CacheRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     scope: Literal["user", "tenant"] = "user"
     max_mb: float = 64.0
 
-    def mistakes(self) -> Iterator[str]:
+    def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
-        if not 0 < self.ttl_s < float("inf") or not 0 < self.max_mb < float("inf"):
-            yield "ttl_s and max_mb must be above 0"
+        for name in ("ttl_s", "max_mb"):
+            if not 0 < getattr(self, name) < float("inf"):
+                yield Mistake(name, f"{name} must be above 0")
 
 
 class RecallRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -221,12 +255,12 @@ class RecallRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     turns: int = 0
     budget_ms: float = 250.0
 
-    def mistakes(self) -> Iterator[str]:
+    def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
         if not 0 <= self.turns <= MAX_RECALL:
-            yield f"turns must be at least 0 and at most {MAX_RECALL}"
+            yield Mistake("turns", f"turns must be at least 0 and at most {MAX_RECALL}")
         if not 0 < self.budget_ms < float("inf"):
-            yield "budget_ms must be above 0"
+            yield Mistake("budget_ms", "budget_ms must be above 0")
 
 
 class PriceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -236,10 +270,11 @@ class PriceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     answer: float
     cached: float | None = None
 
-    def mistakes(self) -> Iterator[str]:
+    def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
-        if not all(0 <= price < float("inf") for price in (self.prompt, self.answer, self.cached or 0.0)):
-            yield "a price must be a number of at least 0"
+        for name in ("prompt", "answer", "cached"):
+            if not 0 <= (getattr(self, name) or 0.0) < float("inf"):
+                yield Mistake(name, f"a price must be a number of at least 0: {name}")
 
 
 class TenantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -266,11 +301,11 @@ class TenantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def has_quota(self) -> bool:
         return (self.requests_per_min, self.tokens_per_min, self.cost_per_month) != (None, None, None)
 
-    def mistakes(self) -> Iterator[str]:
+    def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
-        limits = (self.requests_per_min, self.user_requests_per_min, self.tokens_per_min, self.cost_per_month)
-        if any(limit is not None and not 0 <= limit < float("inf") for limit in limits):
-            yield "a limit must be a number of at least 0"
+        for name in ("requests_per_min", "user_requests_per_min", "tokens_per_min", "cost_per_month"):
+            if not 0 <= (getattr(self, name) or 0) < float("inf"):
+                yield Mistake(name, f"a limit must be a number of at least 0: {name}")
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -292,84 +327,3 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 NO_POLICY = Policy()
-
-
-def read_policy(path: Path | None) -> Policy:
-    """The policy in this file, an empty one without a file; raises `PolicyError`."""
-    if path is None:
-        return NO_POLICY
-    raw = _toml(path)
-    mistakes = [*_mistakes(raw)]
-    if mistakes:
-        more = f" (and {len(mistakes) - 1} more: `parley policy check` shows all)" if mistakes[1:] else ""
-        raise PolicyError(f"policy {path}: {mistakes[0]}{more}")
-    return msgspec.convert(raw, Policy)
-
-
-def mistakes_in(path: Path) -> list[str]:
-    """All that is wrong with this file, each in one line with its path; raises `PolicyError` if it is not TOML."""
-    return [*_mistakes(_toml(path))]
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_POLICY_BYTES + 1)
-        if len(text) > MAX_POLICY_BYTES:
-            raise PolicyError(f"policy {path}: is larger than {MAX_POLICY_BYTES} bytes")
-        return tomllib.loads(text.decode())
-    except OSError as error:
-        raise PolicyError(f"policy {path}: {error.strerror or error}") from None
-    except RecursionError:
-        raise PolicyError(f"policy {path}: not TOML that can be read: it is nested too deep") from None
-    except ValueError as error:  # also an integer of thousands of digits
-        raise PolicyError(f"policy {path}: not TOML: {' '.join(str(error).split())}") from None
-
-
-def _mistakes(raw: dict[str, Any]) -> Iterator[str]:
-    """First those of single tables, then those between them."""
-    yield from table_mistakes(raw, Policy)
-    policy = _readable(raw)
-    for reserved in sorted({DEFAULT_MODEL, AUTO_MODEL} & policy.models.keys()):
-        yield f"models.{reserved}: this name has a meaning of its own; choose another"
-    if sum(spec.memory_share or 0.0 for spec in policy.models.values()) >= 1:
-        yield "models: the memory_shares leave nothing for the default model"
-    names = {DEFAULT_MODEL, *policy.models}
-    there_are = f"there are {', '.join(sorted(names))}"
-    unknown_in_chain = sorted({*policy.fallback.chain} - names)
-    yield from (f"fallback.chain: there is no model {unknown!r}; {there_are}" for unknown in unknown_in_chain)
-    for at, route in enumerate(policy.routes):
-        path = f"routes[{at}] ({route.name})"
-        if route.name in {one.name for one in policy.routes[:at]}:
-            yield f"{path}: another route has this name"
-        for unknown in sorted({*route.models} - names):
-            yield f"{path}: there is no model {unknown!r}; {there_are}"
-    yield from foreign_mistakes(policy.intake, policy.egress)
-    if policy.guard.pii == "redact":
-        for at, rules in enumerate(policy.egress):
-            if rules.per == "token":
-                yield f"egress[{at}].per: 'token' would keep on {rules.topic!r} what guard.pii = 'redact' keeps nowhere"
-
-
-def _readable(raw: dict[str, Any]) -> Policy:
-    """What of the tables can be read that name each other; the position of routes is kept."""
-    models, routes = raw.get("models", {}), raw.get("routes", [])
-    return Policy(
-        models={
-            name: fitting(one, ModelSpec) or ModelSpec()
-            for name, one in (models.items() if isinstance(models, dict) else ())
-        },
-        routes=tuple(
-            fitting(one, Route) or Route(name=f"routes[{at}]", model=DEFAULT_MODEL)
-            for at, one in enumerate(routes if isinstance(routes, list) else ())
-        ),
-        fallback=fitting(raw.get("fallback", {}), Fallback) or Fallback(),
-        guard=fitting(raw.get("guard", {}), GuardRules) or GuardRules(),
-        intake=_fitting_all(raw.get("intake", []), IntakeRules),
-        egress=_fitting_all(raw.get("egress", []), EgressRules),
-    )
-
-
-def _fitting_all(tables: object, kind: type[T]) -> tuple[T, ...]:
-    read = [fitting(one, kind) for one in (tables if isinstance(tables, list) else ())]
-    return tuple(one for one in read if one is not None)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
 import msgspec
 
+from app.policy.constants import constant_mistakes
+from app.policy.mistakes import Mistake
 from app.wire.event import ErrorInfo, TokenEvent
+from app.wire.ids import SEPARATOR, tenant_of
 from app.wire.incoming import PROMPTS
-from app.wire.request import Request, RequestFields
+from app.wire.limits import MAX_USER_LENGTH, is_user_id
+from app.wire.request import Request
 from app.wire.turn import Timing, Turn
 from models.generation import Usage
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 _OF_TURNS = frozenset(Turn.__struct_fields__) - {"private"}
 _OF_TOKENS = frozenset(TokenEvent.__struct_fields__) - {
     "notice", "logprobs", "prompt_digest", "prompt_logprobs", "prompt_start", "tool_call_deltas"
@@ -48,24 +53,32 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     schema: str | None = None
     message: str | None = None
 
-    def mistakes(self) -> Iterator[str]:
+    def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
         yield from _topic_mistakes(self.topic)
         known = set(Request.__struct_fields__)
+        settable = known - {"request_id", "user_id"}
         yield from _unknown("fields", self.fields, known)
-        yield from _unknown("constants", self.constants, known - {"request_id", "user_id"})
+        yield from _unknown("constants", self.constants, settable)
         if not any(name in self.fields or name in self.constants for name in PROMPTS):
-            yield f"fields: needs one of {', '.join(PROMPTS)}"
-        if self.user_id == "" or self.tenant == "" or (self.tenant and "/" in self.tenant):
-            yield "user_id and tenant must not be empty, and a tenant has no slash"
+            yield Mistake("fields constants", f"fields: needs one of {', '.join(PROMPTS)}")
+        yield from self._of_user()
         if (self.schema is None) != (self.format == "json"):
-            yield "schema: is for format = 'avro' or 'protobuf', and both need it"
+            yield Mistake("schema format", "schema: is for format = 'avro' or 'protobuf', and both need it")
         if (self.message is None) != (self.format != "protobuf"):
-            yield "message: is for format = 'protobuf', which needs it"
-        try:
-            msgspec.convert({name: value for name, value in self.constants.items() if name != "tenant"}, RequestFields)
-        except msgspec.ValidationError as error:
-            yield f"constants: {error}"
+            yield Mistake("message format", "message: is for format = 'protobuf', which needs it")
+        constants = {name: value for name, value in self.constants.items() if name in settable}
+        for why in constant_mistakes(constants, self.fields):
+            yield Mistake("constants fields", f"constants: {why}")
+
+    def _of_user(self) -> Iterator[Mistake]:
+        if self.user_id == "" or self.tenant == "" or (self.tenant and "/" in self.tenant):
+            yield Mistake("user_id tenant", "user_id and tenant must not be empty, and a tenant has no slash")
+        elif not is_user_id(SEPARATOR.join(filter(None, (self.tenant, self.user_id or "x")))):
+            yield Mistake("user_id tenant", f"user_id: must have 1-{MAX_USER_LENGTH} characters, with its tenant")
+        constant, own = self.constants.get("tenant"), tenant_of(self.user_id or "")
+        if self.tenant is None and isinstance(constant, str) and own not in {None, constant}:
+            yield Mistake("user_id tenant", f"constants: tenant is {constant!r}, and the user_id belongs to {own!r}")
 
 
 class EgressRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,48 +94,59 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     per: Literal["answer", "token"] = "answer"
     intake: str | None = None
 
-    def mistakes(self) -> Iterator[str]:
+    def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
         yield from _topic_mistakes(self.topic)
         if not self.fields:
-            yield "fields: is empty"
+            yield Mistake("fields", "fields: is empty")
         known = _OF_TURNS if self.per == "answer" else _OF_TOKENS
-        yield from _unknown("fields", [path.partition(".")[0] for path in self.fields.values()], known)
+        for one in _unknown("fields", [path.partition(".")[0] for path in self.fields.values()], known):
+            yield Mistake("per", one.why)
         for path in self.fields.values():
             name, dot, inner = path.partition(".")
             if dot and name in known and inner not in _OBJECTS.get(name, ()):
                 there_are = ", ".join(sorted(_OBJECTS.get(name, ()))) or "none"
-                yield f"fields: {name!r} has no field {inner!r}; there are {there_are}"
+                yield Mistake("per", f"fields: {name!r} has no field {inner!r}; there are {there_are}")
 
 
-def foreign_mistakes(intakes: Iterable[IntakeRules], egresses: Iterable[EgressRules]) -> Iterator[str]:
-    """What is wrong between the tables."""
-    topics = [rules.topic for rules in intakes]
+def foreign_mistakes(
+    intakes: Sequence[IntakeRules], egresses: Sequence[EgressRules], own: Collection[str]
+) -> Iterator[str]:
+    """What is wrong between the tables, and with the names of Parley's `own` topics. A topic that cannot be read is an
+    empty one.
+    """
+    topics = [rules.topic for rules in intakes if rules.topic]
+    named = [(f"intake[{at}]", rules.topic) for at, rules in enumerate(intakes)]
+    named += [(f"egress[{at}]", rules.topic) for at, rules in enumerate(egresses)]
+    yield from (f"{path}.topic: {topic!r} is a topic of Parley's own" for path, topic in named if topic in own)
     for topic in sorted({topic for topic in topics if topics.count(topic) > 1}):
         yield f"intake: two tables read {topic!r}"
     seen: set[tuple[str, str | None, str]] = set()
     for at, rules in enumerate(egresses):
         if rules.topic in topics:
             yield f"egress[{at}]: {rules.topic!r} is the topic of an intake, which would answer the answers"
-        if rules.intake is not None and rules.intake not in topics:
+        if rules.intake is not None and rules.intake not in topics and len(topics) == len(intakes):
             there_are = ", ".join(topics) or "none"
             yield f"egress[{at}].intake: there is no intake of {rules.intake!r}; there are {there_are}"
-        if (rules.topic, rules.intake, rules.per) in seen:
+        if rules.topic and (rules.topic, rules.intake, rules.per) in seen:
             yield f"egress[{at}]: another table writes the same answers to {rules.topic!r}"
         seen.add((rules.topic, rules.intake, rules.per))
 
 
-def _topic_mistakes(topic: str) -> Iterator[str]:
+def _topic_mistakes(topic: str) -> Iterator[Mistake]:
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-        yield "topic: is no name of a Kafka topic"
+        yield Mistake("topic", "topic: is no name of a Kafka topic")
     if topic.endswith("-changelog"):
-        yield f"topic: {topic!r} is a topic of Parley's own"
+        yield Mistake("topic", f"topic: {topic!r} is a topic of Parley's own")
+    if topic in _OF_KAFKA:
+        yield Mistake("topic", f"topic: {topic!r} is a topic of Kafka's own")
 
 
-def _unknown(table: str, names: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+def _unknown(table: str, names: Iterable[str], known: Iterable[str]) -> Iterator[Mistake]:
+    """The names that are readable are judged, whether all are or not."""
     known = sorted(known)
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             meant = f"did you mean {near[0]!r}? There are" if near else "there are"
-            yield f"{table}: {name!r} is not known; {meant} {', '.join(known)}"
+            yield Mistake("", f"{table}: {name!r} is not known; {meant} {', '.join(known)}")

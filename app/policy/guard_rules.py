@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from app.policy.mistakes import Mistake, url_mistake
+
 ENTITIES = ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IBAN_CODE", "IP_ADDRESS", "PERSON", "LOCATION")
 NAMED = frozenset({"PERSON", "LOCATION"})
 """Entities that need a language model; patterns and checksums find the others."""
@@ -29,6 +31,11 @@ class ModerationServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     url: str
     model: str = "omni-moderation-latest"
     api_key_env: str | None = None
+
+    def mistakes(self) -> Iterator[Mistake]:
+        """What the types cannot express."""
+        if (why := url_mistake(self.url)) is not None:
+            yield Mistake("url", f"the url {why}")
 
 
 class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,30 +86,36 @@ class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def needs_names(self) -> bool:
         return bool(NAMED & {*self.pii_entities})
 
-    def mistakes(self) -> Iterator[str]:
+    def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
         for unknown in sorted({*self.pii_entities} - {*ENTITIES}):
-            yield f"pii_entities: there is no entity {unknown!r}; there are {', '.join(ENTITIES)}"
+            yield Mistake(
+                "pii_entities", f"pii_entities: there is no entity {unknown!r}; there are {', '.join(ENTITIES)}"
+            )
         if self.masks and not self.pii_entities:
-            yield "pii_entities is empty; use pii = 'off'"
+            yield Mistake("pii pii_entities", "pii_entities is empty; use pii = 'off'")
         if not 0 < self.pii_threshold <= 1:
-            yield "pii_threshold must be above 0 and at most 1"
+            yield Mistake("pii_threshold", "pii_threshold must be above 0 and at most 1")
         if not 0 < self.timeout_s < float("inf"):
-            yield "timeout_s must be above 0"
+            yield Mistake("timeout_s", "timeout_s must be above 0")
         if judged(self.answer) & {INJECTION}:
-            yield f"answer: {INJECTION} is a category of prompts"
+            yield Mistake("answer", f"answer: {INJECTION} is a category of prompts")
+        yield from self._of_categories()
+
+    def _of_categories(self) -> Iterator[Mistake]:
         categories = {*self.prompt, *self.answer}
         for name in sorted({UNJUDGED, TOO_MANY} & categories):
-            yield f"{name} means that there is no verdict; it cannot be judged"
+            yield Mistake("", f"{name} means that there is no verdict; it cannot be judged")
         others = sorted(categories - {PROFANITY, INJECTION})
         if others and self.moderation is None and self.classifier is None:
-            yield f"{', '.join(others)}: needs a classifier or a moderation server; without: {PROFANITY}, {INJECTION}"
+            yield Mistake(
+                "classifier moderation",
+                f"{', '.join(others)}: needs a classifier or a moderation server; without: {PROFANITY}, {INJECTION}",
+            )
         for name in sorted(self.thresholds.keys() - categories):
-            yield f"thresholds.{name}: prompt and answer do not name this category"
+            yield Mistake("prompt answer", f"thresholds.{name}: prompt and answer do not name this category")
         if not all(0 < threshold <= 1 for threshold in self.thresholds.values()):
-            yield "thresholds must be above 0 and at most 1"
-        if self.moderation is not None and not self.moderation.url.startswith(("http://", "https://")):
-            yield "moderation: the url must begin with http:// or https://"
+            yield Mistake("", "thresholds must be above 0 and at most 1")
 
 
 def judged(actions: Mapping[str, Action]) -> frozenset[str]:

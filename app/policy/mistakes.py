@@ -1,81 +1,138 @@
-"""What is wrong with a policy file: all of it, each mistake with its table, its key and what may stand there."""
+"""Read a table of a policy file as far as it can be read, and collect all that is wrong with it, each mistake with its
+table, its key and what may stand there.
+
+A value that cannot be read hides no other mistake: what the types cannot express is judged by the fields that can be
+read, unless it is about one that cannot.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
+from pydantic import HttpUrl, TypeAdapter, ValidationError
 
 Table = TypeVar("Table", bound=msgspec.Struct)
 
 
-def fitting(value: object, kind: type[Table]) -> Table | None:
-    """The table; None if its types are wrong."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        return None
+class Mistake(NamedTuple):
+    """What the types of a table cannot express. `fields`: those that it is about, with spaces between them."""
+
+    fields: str
+    why: str
 
 
-def _type_mistakes(value: object, kind: Any, path: str) -> Iterator[str]:
-    """Where a value of TOML has not the type that its place needs."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        yield from table_mistakes(value, kind, path)
-    elif origin in {Union, UnionType}:
-        (inner,) = (one for one in arguments if one is not NoneType)
-        yield from _type_mistakes(value, inner, path)
-    elif origin is dict:
-        if not isinstance(value, dict):
-            yield f"{path}: must be a table"
-            return
-        for name, one in value.items():
-            yield from _type_mistakes(one, arguments[1], _joined(path, name))
-    elif origin is tuple:
-        if not isinstance(value, list):
-            yield f"{path}: must be a list"
-            return
-        for at, one in enumerate(value):
-            yield from _type_mistakes(one, arguments[0], _item(path, at, one))
-    elif origin is Literal or (isinstance(kind, type) and issubclass(kind, Enum)):
-        valid = arguments if origin is Literal else [one.value for one in kind]
-        if value not in valid:
-            yield f"{path}: is {_shown(value)}; valid are {', '.join(map(_shown, valid))}"
-    else:
+class _Read(NamedTuple):
+    """What of a value can be read; `is_whole`: its types are right."""
+
+    value: Any
+    is_whole: bool
+
+
+_UNREAD = _Read(None, is_whole=False)
+_BLANKS: dict[Any, Any] = {str: "", float: 0.0, dict: {}}
+"""Stand for required fields that cannot be read."""
+
+
+def read_table(raw: object, kind: type[Table]) -> tuple[Table, list[str]]:
+    """What of the table can be read, and its mistakes. List items and named tables keep their places."""
+    reader = _Reader()
+    return cast("Table", reader.table(raw, kind, "").value), reader.mistakes
+
+
+@dataclass(slots=True)
+class _Reader:
+    mistakes: list[str] = field(default_factory=list)
+
+    def table(self, raw: object, kind: type[msgspec.Struct], path: str) -> _Read:
+        if not isinstance(raw, dict):
+            self._add(path, "must be a table")
+        given = raw if isinstance(raw, dict) else {}
+        fields, hints = {one.encode_name: one for one in msgspec.structs.fields(kind)}, get_type_hints(kind)
+        values: dict[str, Any] = {}
+        unread = {name for name, one in fields.items() if one.required and name not in given}
+        unread |= self._unknown(given, list(fields), path)
+        for name, one in fields.items():
+            hint = hints[one.name]
+            if name in given:
+                read = self._value(given[name], hint, _joined(path, name))
+                if read is not _UNREAD:
+                    values[one.name] = read.value
+                unread |= set() if read.is_whole else {name}
+            elif one.required and isinstance(raw, dict):
+                self._add(_joined(path, name), "is missing")
+            if one.required:
+                values.setdefault(one.name, _BLANKS.get(get_origin(hint) or hint))
+        made = kind(**values)
+        if hasattr(made, "mistakes") and isinstance(raw, dict):
+            for mistake in made.mistakes():
+                if unread.isdisjoint(mistake.fields.split()):
+                    self._add(path, mistake.why)
+        return _Read(made, isinstance(raw, dict) and not unread)
+
+    def _unknown(self, given: dict[str, Any], fields: list[str], path: str) -> set[str]:
+        """The fields that are meant by names that are not known."""
+        meant: set[str] = set()
+        for name in (one for one in given if one not in fields):
+            near = difflib.get_close_matches(name, fields, 1)
+            hint = f"did you mean {near[0]!r}? There are" if near else "there are"
+            self._add(_joined(path, name), f"is not known; {hint} {', '.join(fields)}")
+            meant |= {*near} - given.keys()
+        return meant
+
+    def _value(self, raw: Any, kind: Any, path: str) -> _Read:
+        origin, arguments = get_origin(kind), get_args(kind)
+        if origin in {Union, UnionType}:
+            (kind,) = (one for one in arguments if one is not NoneType)
+            origin, arguments = get_origin(kind), get_args(kind)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            return self.table(raw, kind, path)
+        if origin in {dict, tuple}:
+            return self._named(raw, arguments[1], path) if origin is dict else self._listed(raw, arguments[0], path)
+        if origin is Literal or (isinstance(kind, type) and issubclass(kind, Enum)):
+            valid = arguments if origin is Literal else [one.value for one in kind]
+            if raw not in valid:
+                self._add(path, f"is {_shown(raw)}; valid are {', '.join(map(_shown, valid))}")
+                return _UNREAD
         try:
-            msgspec.convert(value, kind)
+            return _Read(msgspec.convert(raw, kind), is_whole=True)
         except msgspec.ValidationError as error:
-            yield f"{path}: {str(error)[:1].lower()}{str(error)[1:]}"
+            self._add(path, f"{str(error)[:1].lower()}{str(error)[1:]}")
+            return _UNREAD
+
+    def _named(self, raw: object, kind: Any, path: str) -> _Read:
+        if not isinstance(raw, dict):
+            self._add(path, "must be a table")
+            return _UNREAD
+        read = {name: self._value(one, kind, _joined(path, name)) for name, one in raw.items()}
+        kept = {name: one.value for name, one in read.items() if one is not _UNREAD}
+        return _Read(kept, all(one.is_whole for one in read.values()))
+
+    def _listed(self, raw: object, kind: Any, path: str) -> _Read:
+        if not isinstance(raw, list):
+            self._add(path, "must be a list")
+            return _UNREAD
+        read = [self._value(one, kind, _item(path, at, one)) for at, one in enumerate(raw)]
+        return _Read(tuple(one.value for one in read if one is not _UNREAD), all(one.is_whole for one in read))
+
+    def _add(self, path: str, why: str) -> None:
+        self.mistakes.append(f"{path}: {why}")
 
 
-def table_mistakes(value: object, kind: type[msgspec.Struct], path: str = "") -> Iterator[str]:
-    """What is wrong in the table: its types, else what the types cannot express."""
-    if not isinstance(value, dict):
-        yield f"{path}: must be a table"
-        return
-    wrong = [*_field_mistakes(value, kind, path)]
-    yield from wrong
-    read = None if wrong else fitting(value, kind)
-    if read is not None and hasattr(read, "mistakes"):
-        yield from (f"{path}: {mistake}" for mistake in read.mistakes())
+def url_mistake(url: str) -> str | None:
+    """Why no client can call this URL; None if one can. It may hold a password, so it is not quoted."""
+    try:
+        _URL.validate_python(url)
+    except ValidationError:
+        return "is no URL that begins with http:// or https:// and names a host"
+    return None if url.isprintable() and " " not in url else "has a character that no URL has"
 
 
-def _field_mistakes(value: dict[str, Any], kind: type[msgspec.Struct], path: str) -> Iterator[str]:
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    hints = get_type_hints(kind)
-    for name in (one for one in value if one not in fields):
-        near = difflib.get_close_matches(name, fields, 1)
-        meant = f"did you mean {near[0]!r}? There are" if near else "there are"
-        yield f"{_joined(path, name)}: is not known; {meant} {', '.join(fields)}"
-    for name, field in fields.items():
-        if name in value:
-            yield from _type_mistakes(value[name], hints[field.name], _joined(path, name))
-        elif field.required:
-            yield f"{_joined(path, name)}: is missing"
+_URL: TypeAdapter[HttpUrl] = TypeAdapter(HttpUrl)
 
 
 def _joined(path: str, name: str) -> str:

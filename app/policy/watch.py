@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from app.policy.file import Policy, PolicyError, read_policy
+from app.policy.check import read_policy
+from app.policy.file import Policy, PolicyError
+from app.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -59,13 +61,14 @@ class PolicyWatch:
 
     def __init__(
         self,
-        path: Path,
+        settings: Settings,
         policy: Policy,
         followers: Sequence[FollowsPolicy],
         loads: Sequence[LoadsPolicy] = (),
         each_second: Sequence[Callable[[], None]] = (),
     ) -> None:
-        self._path = path
+        assert settings.policy is not None, "there is a file to watch"
+        self._settings, self._path = settings, settings.policy
         self._policy = policy
         self._followers = followers
         self._loads = loads
@@ -91,7 +94,7 @@ class PolicyWatch:
     async def _change(self) -> None:
         changes: list[Change] = []
         try:
-            policy = read_policy(self._path)
+            policy = read_policy(self._settings)
             if policy == self._policy:
                 return
             for part in self._loads:
@@ -121,7 +124,7 @@ class PolicyWatch:
         if _signature(self._path) == self._last_read:
             return False
         try:
-            return read_policy(self._path) != policy
+            return read_policy(self._settings) != policy
         except PolicyError:
             return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Literal, Self
 
@@ -19,6 +20,22 @@ COMPACTION_LAG_S = 86400
 _SCHEME = "kafka://"
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
 _PORT = 9092
+
+
+class TopicName(StrEnum):
+    """Parley's own topics."""
+
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+    TURNS = "turns"
+    CONTROLS = "controls"
+    USAGE = "usage"
+    AUDIT = "audit"
+    COMPARISONS = "comparisons"
+    ERASURES = "erasures"
+    TOOL_CALLS = "tool-calls"
+    TOOL_RESULTS = "tool-results"
+    DEAD_LETTERS = "dead-letters"
 
 
 class KafkaSettings(BaseSettings):

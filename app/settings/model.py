@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings
 
 from models.adapter_folders import adapter_folders
@@ -91,3 +91,13 @@ class ModelSettings(BaseSettings):
     def models(self) -> list[str]:
         """The values of a request's `model` that the settings define."""
         return [self.model, *adapter_folders(self.adapters)]
+
+
+def option_mistake(name: str, value: object) -> str | None:
+    """Why the setting cannot have this value, whatever the environment has; None if it can."""
+    try:
+        ModelSettings.__pydantic_validator__.validate_assignment(ModelSettings.model_construct(), name, value)
+    except ValidationError as error:
+        why = error.errors()[0]["msg"].removeprefix("Value error, ")
+        return why.replace("Input should", "must").replace("String should", "must")
+    return None

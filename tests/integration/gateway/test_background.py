@@ -13,7 +13,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from app.kafka.topics import TopicName
+from app.settings.kafka import TopicName
 from app.wire.ids import new_request_id, partition_for
 from tests.integration.gateway.events import blocks
 from tests.integration.gateway.gateway_process import GatewayProcess

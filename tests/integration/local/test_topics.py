@@ -17,7 +17,6 @@ from aiokafka.errors import KafkaError
 from app.delivery.commits.changelog import changelog_config, changelog_topic, create_changelogs
 from app.kafka.clients import KafkaUnusableError
 from app.kafka.topics import (
-    TopicName,
     TopicsError,
     check_topics,
     configure_topics,
@@ -28,6 +27,7 @@ from app.kafka.topics import (
 from app.local.kafka import KafkaCluster
 from app.local.ports import free_port
 from app.settings import Settings
+from app.settings.kafka import TopicName
 from tables.records import Table
 from tests.conftest import NewSettings
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.features.guard.stored import hiding_by
 from app.local.milvus import MilvusNode
-from app.policy.file import read_policy
+from app.policy.check import read_policy
 from app.search.milvus.connection import Milvus
 from app.search.milvus.store import MilvusStore
 from app.search.reindex import Reindex
@@ -101,7 +101,7 @@ async def test_the_index_has_placeholders_and_old_turns_are_hidden_when_they_are
 
     embedder, connection = load_embedder("minilm"), Milvus(milvus.uri)
     try:
-        hide = hiding_by(read_policy(policy))
+        hide = hiding_by(read_policy(client.settings.model_copy(update={"policy": policy})))
         there = MilvusStore(connection, client.settings.milvus_collection)
         await Reindex(client.settings, there, embedder, lambda _line: None, hide).run()
     finally:

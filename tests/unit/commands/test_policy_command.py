@@ -30,14 +30,21 @@ def test_what_this_machine_does_not_have_is_a_mistake(tmp_path: Path, monkeypatc
     monkeypatch.delenv("OUTSIDE_KEY", raising=False)
     path = tmp_path / "policy.toml"
     path.write_text(
+        "[recall]\nturns = -1\n"
         f'[models.small]\npath = "{tmp_path}/none"\n[models.outside]\nengine = "openai"\nmodel = "m"\n'
         'urls = ["http://127.0.0.1:9/v1"]\napi_key_env = "OUTSIDE_KEY"\n'
+        '[guard]\nprompt = { violence = "block" }\n'
+        'moderation = { url = "https://example.com/v1", api_key_env = "OUTSIDE_KEY" }\n'
+        f'[[intake]]\ntopic = "t"\nfields = {{ prompt = "x" }}\nformat = "avro"\nschema = "{tmp_path}/none.avsc"\n'
     )
     found = checked(str(path))
     assert found.exit_code == 2
-    folder, key = found.stdout.splitlines()
+    mistake, folder, key, guard_key, schema = found.stdout.splitlines()
+    assert mistake == "recall: turns must be at least 0 and at most 20"
     assert folder.startswith("models.small.path: ")
     assert key == "models.outside.api_key_env: the environment has no OUTSIDE_KEY"
+    assert guard_key == "guard.moderation.api_key_env: the environment has no OUTSIDE_KEY"
+    assert schema == f"intake[0]: schema {tmp_path}/none.avsc: No such file or directory"
 
 
 def test_a_good_file_has_none_and_no_file_is_wrong_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from chdb import session
 
-from app.kafka.topics import TopicName
 from app.local.jars import KAFKA_VERSION, read_checksums
+from app.settings.kafka import TopicName
 from app.wire.codec import encode
 from app.wire.erasure import Erasure
 from app.wire.schemas import RECORDS

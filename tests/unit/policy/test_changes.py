@@ -16,7 +16,7 @@ from app.features.guard.guard import Guard
 from app.features.routing.load_figures import Load
 from app.features.routing.router import Router
 from app.policy import watch
-from app.policy.file import read_policy
+from app.policy.check import read_policy
 from app.policy.guard_rules import GuardRules
 from app.policy.watch import PolicyWatch
 from app.serving.changes import ModelChanges
@@ -55,15 +55,15 @@ class Parts:
     def __init__(self, path: Path, text: str, load: Callable[[GuardRules], Analyzer] = Analyzer) -> None:
         self.path = path
         self.write(text)
-        policy = read_policy(path)
         settings = Settings(_env_file=None, engine="paced", embedder="none", policy=path)
+        policy = read_policy(settings)
         loader = ModelLoader(settings, lambda _: None)
         self.registry = ModelRegistry(*loader.load(policy))
         self.guard = Guard(policy, load)
         self.router = Router(policy, time.monotonic, Load)
         self.stopped: list[Engine] = []
         self.models = ModelChanges(loader, self.registry, self.stopped.append)
-        self.watch = PolicyWatch(path, policy, (self.router,), (self.models, self.guard))
+        self.watch = PolicyWatch(settings, policy, (self.router,), (self.models, self.guard))
 
     def write(self, text: str) -> None:
         self.path.write_text(text)

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from app.policy.file import mistakes_in, read_policy
+from app.policy.check import checked, read_policy
+from app.settings import Settings
+from app.wire.limits import MAX_USER_LENGTH
 
+SETTINGS = Settings(_env_file=None)
 CONTRACT = """
 [[intake]]
 topic = "user-queries"
@@ -37,10 +40,10 @@ def policy(tmp_path: Path, text: str) -> Path:
 
 
 def test_the_tables_are_read(tmp_path: Path) -> None:
-    read = read_policy(policy(tmp_path, CONTRACT))
+    read = read_policy(Settings(_env_file=None, policy=policy(tmp_path, CONTRACT)))
     assert [rules.topic for rules in read.intake] == ["user-queries", "llm-requests"]
     assert [rules.intake for rules in read.egress] == [None, None, "llm-requests"]
-    assert mistakes_in(policy(tmp_path, CONTRACT)) == []
+    assert checked(policy(tmp_path, CONTRACT), SETTINGS)[1] == []
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,16 @@ def test_the_tables_are_read(tmp_path: Path) -> None:
         ('[[intake]]\ntopic = "t"\nfields = { promt = "x", prompt = "x" }', "did you mean 'prompt'?"),
         ('[[intake]]\ntopic = "t"\nfields = { user_id = "x" }', "fields: needs one of prompt, messages"),
         ('[[intake]]\ntopic = "parley-ended-changelog"\nfields = { prompt = "x" }', "a topic of Parley's own"),
+        ('[[egress]]\ntopic = "__consumer_offsets"\nfields = { a = "answer" }', "a topic of Kafka's own"),
+        (f'[[intake]]\ntopic = "t"\nfields = {{ prompt = "x" }}\ntenant = "{"a" * MAX_USER_LENGTH}"', "user_id: must"),
+        (
+            f'[[intake]]\ntopic = "t"\nfields = {{ prompt = "x" }}\ntenant = "a"\nuser_id = "{"u" * MAX_USER_LENGTH}"',
+            "user_id: must have 1-",
+        ),
+        (
+            '[[intake]]\ntopic = "t"\nfields = { prompt = "x" }\nuser_id = "b/u"\nconstants = { tenant = "a" }',
+            "tenant is 'a', and the user_id belongs to 'b'",
+        ),
         ('[[intake]]\ntopic = "a b"\nfields = { prompt = "x" }', "no name of a Kafka topic"),
         ('[[intake]]\ntopic = "t"\nfields = { prompt = "x" }\ntenant = "a/b"', "a tenant has no slash"),
         ('[[intake]]\ntopic = "t"\nfields = { prompt = "x" }\nconstants = { max_tokens = "x" }', "Expected `int"),
@@ -76,5 +89,5 @@ def test_the_tables_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_told_with_what_may_stand_there(tmp_path: Path, text: str, mistake: str) -> None:
-    found = mistakes_in(policy(tmp_path, text))
+    found = checked(policy(tmp_path, text), SETTINGS)[1]
     assert any(mistake in line for line in found), found

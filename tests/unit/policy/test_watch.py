@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from app.policy import watch
-from app.policy.file import Policy, read_policy
+from app.policy.check import read_policy
+from app.policy.file import Policy
 from app.policy.watch import PolicyWatch
+from app.settings import Settings
 
 
 class Follower:
@@ -26,9 +28,10 @@ async def test_file_that_has_just_been_truncated_is_read_once_it_has_settled(
     monkeypatch.setattr(watch, "_EVERY_S", 0.005)
     monkeypatch.setattr(watch, "_STABLE_S", 600.0)
     path = tmp_path / "policy.toml"
+    settings = Settings(_env_file=None, policy=path)
     path.write_text("[cache]\nttl_s = 60\n")
     follower = Follower()
-    task = asyncio.create_task(PolicyWatch(path, read_policy(path), [follower]).run())
+    task = asyncio.create_task(PolicyWatch(settings, read_policy(settings), [follower]).run())
 
     path.write_text("")
     await asyncio.sleep(0.1)
@@ -40,7 +43,7 @@ async def test_file_that_has_just_been_truncated_is_read_once_it_has_settled(
     async with asyncio.timeout(10):
         while not follower.used:
             await asyncio.sleep(0.01)
-    assert follower.used == [read_policy(path)]
+    assert follower.used == [read_policy(settings)]
     task.cancel()
 
 
@@ -49,12 +52,13 @@ async def test_version_of_any_other_time_is_used(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(watch, "_EVERY_S", 0.005)
     monkeypatch.setattr(watch, "_STABLE_S", 600.0)
     path = tmp_path / "policy.toml"
+    settings = Settings(_env_file=None, policy=path)
     path.write_text("[cache]\nttl_s = 60\n")
     os.utime(path, (time.time() - age_s, time.time() - age_s))
     follower = Follower()
-    task = asyncio.create_task(PolicyWatch(path, Policy(), [follower]).run())
+    task = asyncio.create_task(PolicyWatch(settings, Policy(), [follower]).run())
     async with asyncio.timeout(10):
         while not follower.used:
             await asyncio.sleep(0.01)
-    assert follower.used == [read_policy(path)]
+    assert follower.used == [read_policy(settings)]
     task.cancel()

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from app.policy.file import Policy, read_policy
+from app.policy.check import read_policy
+from app.policy.file import Policy
 from app.serving.offered import OfferedModels
 from app.settings import Settings
 from models.checkpoint_files import is_folder
@@ -28,7 +29,7 @@ def served(*names: str) -> ServedModel:
 def test_the_default_model_is_first_and_what_is_not_served_is_not_offered(tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text("[models.small]\npath = 'demo'\n[models.gone]\npath = 'demo'\n")
-    policy = read_policy(file)
+    policy = read_policy(Settings(_env_file=None, policy=file))
     registry = ModelRegistry(served("default", "auto", "demo"), served("small"))
     offered = OfferedModels(Settings(_env_file=None), policy, registry)
     assert offered.names() == ("demo", "small")

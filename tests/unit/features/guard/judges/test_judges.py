@@ -269,8 +269,7 @@ async def test_a_judge_that_takes_too_long_or_breaks_gives_no_verdict(monkeypatc
         (GuardRules(prompt={"unjudged": "block"}), "cannot be judged"),
         (GuardRules(thresholds={"profanity": 0.5}), "do not name this category"),
         (GuardRules(prompt={"profanity": "block"}, thresholds={"profanity": 2.0}), "at most 1"),
-        (GuardRules(moderation=ModerationServer(url="ftp://here")), "http"),
     ],
 )
 def test_mistakes_in_the_policy(rules: GuardRules, mistake: str) -> None:
-    assert any(mistake in one for one in rules.mistakes())
+    assert any(mistake in one.why for one in rules.mistakes())
