@@ -49,7 +49,7 @@ class Track:
             self.failed |= self.process.returncode != 0
             self.process = None
         if self.runs:
-            arguments = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *self.runs.pop(0)]
+            arguments = [sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider", *self.runs.pop(0)]
             self.process = subprocess.Popen(
                 ["nice", "-n", str(NICENESS.get(self.name, 0)), *arguments], stdout=self.log, stderr=self.log
             )
