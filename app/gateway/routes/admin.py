@@ -55,7 +55,7 @@ async def tenant(request: Request, tenant: str) -> Response:
 
 
 @router.delete(
-    "/users/{user_id:path}", status_code=202, responses=replies(shape(user_id="string", status="string"), status=202)
+    "/users/{user_id:any}", status_code=202, responses=replies(shape(user_id="string", status="string"), status=202)
 )
 async def erase(request: Request, user_id: str) -> Response:
     """Erase everything of a user, named as in Kafka: `TENANT/USER`."""

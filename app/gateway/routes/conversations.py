@@ -31,7 +31,7 @@ async def create(request: Request) -> Response:
     return json_response(body.created(), headers=ignored_header(ignored))
 
 
-@router.delete("/{conversation_id:path}", responses=replies(_DELETED))
+@router.delete("/{conversation_id:any}", responses=replies(_DELETED))
 async def delete(request: Request, conversation_id: str) -> Response:
     """Erase the conversation with its turns and responses. From this reply on nothing of it is served;
     `GET /v1/users/{user_id}/erasure?conversation_id=` shows how far the workers are.
@@ -47,7 +47,7 @@ async def delete(request: Request, conversation_id: str) -> Response:
     return json_response({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
 
-@router.get("/{conversation_id:path}/items", responses=replies(LIST))
+@router.get("/{conversation_id:any}/items", responses=replies(LIST))
 async def items(
     request: Request, conversation_id: str, after: str | None = None, limit: int = 20, order: Order = "desc"
 ) -> Response:

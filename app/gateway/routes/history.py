@@ -111,7 +111,7 @@ async def conversations(request: Request) -> Response:
     return json_response({"conversations": await encoded(reversed(conversations.values()))})
 
 
-@router.get("/conversations/{conversation_id:path}", responses=replies(shape(conversation_id="string", turns="array")))
+@router.get("/conversations/{conversation_id:any}", responses=replies(shape(conversation_id="string", turns="array")))
 async def conversation(request: Request, conversation_id: str) -> Response:
     """The turns of one conversation, oldest first; also an object of OpenAI's API."""
     gateway = gateway_of(request)
@@ -124,7 +124,7 @@ async def conversation(request: Request, conversation_id: str) -> Response:
 
 
 @router.delete(
-    "/users/{user_id:path}", status_code=202, responses=replies(shape(user_id="string", status="string"), status=202)
+    "/users/{user_id:any}", status_code=202, responses=replies(shape(user_id="string", status="string"), status=202)
 )
 async def erase(request: Request, user_id: str) -> Response:
     """Erase everything of the user; `GET /v1/users/{user_id}/erasure` shows the progress."""
@@ -136,7 +136,7 @@ async def erase(request: Request, user_id: str) -> Response:
 
 
 @router.get(
-    "/users/{user_id:path}/erasure",
+    "/users/{user_id:any}/erasure",
     responses=replies(
         shape(user_id="string", status="string", erased_at=["integer", "null"], remaining="array", logs="object")
     ),

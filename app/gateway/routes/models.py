@@ -34,7 +34,7 @@ async def models(request: Request) -> Response:
     return json_response({"object": "list", "data": entries})
 
 
-@router.get("/{name:path}", responses=replies(_MODEL, 404))
+@router.get("/{name:any}", responses=replies(_MODEL, 404))
 async def model(request: Request, name: str) -> Response:
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)

@@ -54,7 +54,7 @@ async def respond(request: Request) -> Response:
     return await exchange.answer(asked, reply, stream=body.stream, headers=[given.header])
 
 
-@router.get("/responses/{response_id:path}/input_items", responses=replies(LIST, 404))
+@router.get("/responses/{response_id:any}/input_items", responses=replies(LIST, 404))
 async def input_items(
     request: Request,
     response_id: str,
@@ -67,14 +67,14 @@ async def input_items(
     return json_response(page_of(stored.given.input_items(stored.request), after, limit, order))
 
 
-@router.post("/responses/{response_id:path}/cancel", responses=replies(_RESPONSE, 404))
+@router.post("/responses/{response_id:any}/cancel", responses=replies(_RESPONSE, 404))
 async def cancel(request: Request, response_id: str) -> Response:
     """End a response of the background; the text so far is kept."""
     responses, stored = await _find(request, response_id)
     return json_response(await while_connected(request, responses.cancel(stored)))
 
 
-@router.get("/responses/{response_id:path}", responses=replies({**_RESPONSE, **EVENTS}, 404))
+@router.get("/responses/{response_id:any}", responses=replies({**_RESPONSE, **EVENTS}, 404))
 async def retrieve(
     request: Request, response_id: str, stream: bool = False, starting_after: str | None = None
 ) -> Response:
@@ -85,7 +85,7 @@ async def retrieve(
     return await responses.stream(stored, _number(starting_after))
 
 
-@router.delete("/responses/{response_id:path}", responses=replies(_DELETED, 404))
+@router.delete("/responses/{response_id:any}", responses=replies(_DELETED, 404))
 async def delete(request: Request, response_id: str) -> Response:
     """Serve the response no more. Its turn stays in the conversation."""
     responses, stored = await _find(request, response_id)

@@ -210,24 +210,24 @@ async def test_a_conversation_is_deleted_alone_and_begins_anew(http: httpx.Async
                 await asyncio.sleep(0.1)
 
     other = {"user_id": "otto"}
-    await say("talk/items 1", other)
-    for conversation in ("talk/items 1", "stays"):
+    await say("talk/items\n1", other)
+    for conversation in ("talk/items\n1", "stays"):
         await say(conversation)
-    await until(user, {"talk/items 1": 1, "stays": 1})
-    await until(other, {"talk/items 1": 1})
+    await until(user, {"talk/items\n1": 1, "stays": 1})
+    await until(other, {"talk/items\n1": 1})
     for _ in range(2):  # of nothing the second time
-        reply = await http.delete("/v1/conversations/talk%2Fitems%201", params=user)
+        reply = await http.delete("/v1/conversations/talk%2Fitems%0A1", params=user)
         assert (reply.status_code, reply.json()) == (
             200,
-            {"id": "talk/items 1", "object": "conversation.deleted", "deleted": True},
+            {"id": "talk/items\n1", "object": "conversation.deleted", "deleted": True},
         )
     assert await listed(user) == {"stays": 1}
-    assert (await http.get("/v1/conversations/talk%2Fitems%201/items", params=user)).json()["data"] == []
-    assert (await http.get(places["talk/items 1"], params=user)).status_code == 404
+    assert (await http.get("/v1/conversations/talk%2Fitems%0A1/items", params=user)).json()["data"] == []
+    assert (await http.get(places["talk/items\n1"], params=user)).status_code == 404
     assert (await http.get(places["stays"], params=user)).json()["status"] == "done"
-    assert await listed(other) == {"talk/items 1": 1}
-    await say("talk/items 1")
-    await until(user, {"stays": 1, "talk/items 1": 1})
+    assert await listed(other) == {"talk/items\n1": 1}
+    await say("talk/items\n1")
+    await until(user, {"stays": 1, "talk/items\n1": 1})
 
 
 async def test_completions_of_their_own_are_no_conversations_until_somebody_goes_on(http: httpx.AsyncClient) -> None:
