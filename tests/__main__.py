@@ -1,9 +1,9 @@
 """`make test`: the whole suite, as four tracks of pytest at once, each with a log of its own under `build`.
 
-Tests of the integration wait for real servers at times, so four tracks keep two cores busy. Unit tests and the simulation
-are computation and have a lower priority, so that they do not slow down what depends on time; but a little only, since
-they take as long as the others together. What would disturb others
-of its kind stands behind them in one track: faults behind the workers' tests, clients behind what is computed.
+Tests of the integration wait for real servers at times, so four tracks keep two cores busy. Unit tests and the
+simulation are computation and have a lower priority, so that they do not slow down what depends on time; but a little
+only, since they take as long as the others together. What would disturb others of its kind stands behind them in one
+track: faults behind the workers' tests, clients behind what is computed.
 """
 
 from __future__ import annotations
