@@ -64,7 +64,7 @@ async def stored_turns(
                 turns.append(turn)
         chosen = {_conversation(turn) for turn in turns if choice.includes(turn)}
         if turns := [turn for turn in turns if _conversation(turn) in chosen]:
-            marks = await _erased(settings, partition)
+            marks = await _erased(settings)
             yield partition, [turn for turn in turns if turn.outlives(marks.at(*_conversation(turn)))]
 
 
@@ -72,15 +72,15 @@ def _conversation(turn: Turn) -> tuple[str, str]:
     return turn.user_id, turn.conversation_id
 
 
-async def _erased(settings: Settings, partition: int) -> ErasedUntil:
-    """When the users of a partition and their conversations were last erased, or asked to be. A user has the same
-    partition in every topic.
+async def _erased(settings: Settings) -> ErasedUntil:
+    """When users and conversations were last erased, or asked to be: in any partition, as workers carry out an erasure
+    that a wrong partitioner has put elsewhere, too.
     """
     try:
-        marks = await erasure_marks(settings, partition)
+        marks = await erasure_marks(settings)
     except KafkaError as error:
         raise KafkaUnusableError(f"the erasures cannot be read: {error}") from None
-    async for record in records_since(settings, "controls", 0, partition):
+    async for record in records_since(settings, "controls", 0):
         if (scope := asked_to_erase(record)) is not None:
             marks.add(scope, record.timestamp)
     return marks

@@ -16,12 +16,10 @@ _POLL_MS = 100
 """The end of a partition may be a marker of a transaction, for which a poll waits in vain."""
 
 
-async def erasure_marks(settings: Settings, partition: int | None = None) -> ErasedUntil:
-    """When users and conversations were last erased, those of one partition or all. Raises `KafkaError` and
-    `KafkaUnusableError`.
-    """
+async def erasure_marks(settings: Settings) -> ErasedUntil:
+    """When users and conversations were last erased. Raises `KafkaError` and `KafkaUnusableError`."""
     marks = ErasedUntil()
-    async for record in _rows(settings, Table.ERASED, partition):
+    async for record in _rows(settings, Table.ERASED):
         marks.add(Scope.of_key(record.key), decode_row(record.value, Erased).at)
     return marks
 
@@ -43,7 +41,7 @@ async def up_to_end(records: AIOKafkaConsumer, partitions: list[TopicPartition])
                 yield record
 
 
-async def _rows(settings: Settings, table: Table, partition: int | None = None) -> AsyncIterator[ConsumerRecord]:
+async def _rows(settings: Settings, table: Table) -> AsyncIterator[ConsumerRecord]:
     """The records of the table's changelog that put a row."""
     records = consumer(settings.cluster)
     try:
@@ -51,8 +49,7 @@ async def _rows(settings: Settings, table: Table, partition: int | None = None) 
         topic = changelog_topic(settings, table)
         if topic not in await records.topics():
             return
-        numbers = range(settings.partitions) if partition is None else [partition]
-        partitions = [TopicPartition(topic, number) for number in numbers]
+        partitions = [TopicPartition(topic, number) for number in range(settings.partitions)]
         records.assign(partitions)
         await records.seek_to_beginning(*partitions)
         async for record in up_to_end(records, partitions):

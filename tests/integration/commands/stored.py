@@ -51,6 +51,10 @@ async def write(
             await producer.send_and_wait(topic, mark, key=scope.key, partition=at)
         for scope in erasing:
             value = encode(erase(scope.user_id, scope.conversation_id))[0]
-            await producer.send_and_wait(settings.topic("controls"), value, key=scope.user_id.encode())
+            # Any partition: workers forward an erasure to all of them.
+            elsewhere = (partition_for(scope.user_id, settings.partitions) + 1) % settings.partitions
+            await producer.send_and_wait(
+                settings.topic("controls"), value, key=scope.user_id.encode(), partition=elsewhere
+            )
     finally:
         await producer.stop()
