@@ -25,7 +25,6 @@ from app.policy.foreign import EgressRules
 from app.printable import printable_json
 from app.reader import Answer, TokenReader
 from app.settings import Settings
-from app.settings.kafka import TopicName
 from app.wire.codec import encode
 from app.wire.control import Cancel
 from app.wire.ids import new_request_id
@@ -99,7 +98,7 @@ def _check_topic(settings: Settings, topic: str | None) -> None:
     """Replayed answers may go where an egress of the policy may lead."""
     if topic is None:
         return
-    if topic in {settings.topic(name) for name in TopicName}:
+    if topic in settings.own_topics():
         raise WrongUseError(f"--topic: {topic!r} is a topic of Parley's own; name another one")
     for mistake in EgressRules(topic=topic, fields={"answer": "answer"}).mistakes():
         raise WrongUseError(f"--{mistake.why}; name another one")

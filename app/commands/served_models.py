@@ -7,7 +7,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from app.commands.terminal import WrongUseError
-from app.delivery.commits.handover import are_all_stated, models_served
+from app.delivery.commits.handover import are_all_stated, served
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL
 from app.printable import printable
 from app.settings import Settings
@@ -19,10 +19,10 @@ async def check_model(settings: Settings, partitions: int, model: str) -> None:
     """
     if model in {DEFAULT_MODEL, AUTO_MODEL} or "@" in model or model.startswith(("/", ".", "~")):
         return
-    served = await _served(settings, partitions)
-    if served and are_all_stated(served) and model not in served:
+    names = await _served(settings, partitions)
+    if names and are_all_stated(names) and model not in names:
         raise WrongUseError(
-            f"no worker serves a model {printable(model)!r}; there are {', '.join(map(printable, served))}"
+            f"no worker serves a model {printable(model)!r}; there are {', '.join(map(printable, names))}"
         )
 
 
@@ -36,4 +36,4 @@ async def _served(settings: Settings, partitions: int) -> list[str]:
         return []
     finally:
         await admin.close()
-    return [*dict.fromkeys(name for one in committed.values() for name in models_served(one.metadata or ""))]
+    return served(committed.values())

@@ -24,7 +24,6 @@ from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import SOURCES
 from app.kafka.shared_metadata import SharedMetadata, SharingConsumer, SharingProducer
 from app.settings import Settings
-from app.settings.kafka import TopicName
 from app.wire.limits import MAX_RECORD_BYTES
 from tables.records import Table
 
@@ -54,7 +53,7 @@ class Clients:
 
     def __post_init__(self) -> None:
         topics = [
-            *(self.settings.topic(name) for name in TopicName),
+            *self.settings.own_topics(),
             *(changelog_topic(self.settings, table) for table in Table),
         ]
         object.__setattr__(self, "_metadata", SharedMetadata(topics))

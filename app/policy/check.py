@@ -17,7 +17,6 @@ from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, Policy, Policy
 from app.policy.foreign import foreign_mistakes
 from app.policy.mistakes import read_table
 from app.settings import Settings
-from app.settings.kafka import TopicName
 from app.wire.limits import MAX_NAME_LENGTH
 
 MAX_POLICY_BYTES = 1 << 20
@@ -43,8 +42,7 @@ def checked(path: Path, settings: Settings) -> tuple[Policy, list[str]]:
     mistakes += _of_models(policy)
     if isinstance(raw.get("models", {}), dict):
         mistakes += _of_names(policy)
-    own = {settings.topic(name) for name in TopicName}
-    mistakes += foreign_mistakes(policy.intake, policy.egress, own)
+    mistakes += foreign_mistakes(policy.intake, policy.egress, settings.own_topics())
     mistakes += _of_intakes(policy, settings.max_prompt_bytes)
     if policy.guard.pii == "redact":
         for at, rules in enumerate(policy.egress):

@@ -125,6 +125,10 @@ class KafkaSettings(BaseSettings):
     def topic(self, name: str) -> str:
         return f"{self.topic_prefix}{name}"
 
+    def own_topics(self) -> tuple[str, ...]:
+        """All topics of this installation but the changelogs."""
+        return tuple(map(self.topic, TopicName))
+
 
 def _address(text: str) -> str:
     found = _ADDRESS.fullmatch(text.removeprefix(_SCHEME))

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from aiokafka.structs import OffsetAndMetadata
 
 MAX_BYTES = 4000
 MAX_MODELS_BYTES = 1000
@@ -91,6 +92,11 @@ def models_served(metadata: str) -> tuple[str, ...]:
     """The names of the models that the owner served when it committed this."""
     stored = _stored(metadata)
     return () if stored is None else stored.m
+
+
+def served(committed: Iterable[OffsetAndMetadata]) -> list[str]:
+    """The names of the models that the owners of these partitions serve; offsets that others have set have none."""
+    return [*dict.fromkeys(name for one in committed for name in models_served(one.metadata or ""))]
 
 
 def are_all_stated(models: Iterable[str]) -> bool:

@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from app.delivery.commits.handover import finished_ahead, models_served
+from app.delivery.commits.handover import finished_ahead, served
 from app.gateway.errors import ApiError
 from app.gateway.limits.estimate import Estimate, Sample
 from app.kafka.clients import consumer
@@ -144,8 +144,3 @@ def finished(committed: OffsetAndMetadata | None, first: int) -> int:
     if committed is None or committed.offset < first:
         return first
     return committed.offset + finished_ahead(committed.metadata or "")
-
-
-def served(committed: Iterable[OffsetAndMetadata]) -> list[str]:
-    """The names of the models that the owners of these partitions serve; offsets that others have set have none."""
-    return [*dict.fromkeys(name for one in committed for name in models_served(one.metadata or ""))]

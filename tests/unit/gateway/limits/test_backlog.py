@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from aiokafka.structs import OffsetAndMetadata
 
-from app.delivery.commits.handover import Handover, encode_metadata
-from app.gateway.limits.backlog import finished, served
+from app.delivery.commits.handover import Handover, encode_metadata, served
+from app.gateway.limits.backlog import finished
 from app.gateway.limits.estimate import Estimate, Sample
 
 
