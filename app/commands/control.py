@@ -11,7 +11,7 @@ import click
 from aiokafka.errors import KafkaError
 
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
-from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start
+from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start, stop
 from app.printable import printable
 from app.settings import Settings
 from app.wire.codec import encode
@@ -82,7 +82,7 @@ async def _sent(settings: Settings, control: Cancel | Erase | EraseConversation)
     except KafkaError as error:
         raise KafkaUnusableError(f"could not send to {topic!r}: {error}") from None
     finally:
-        await controls.stop()
+        await stop(controls)
     return int(receipt.timestamp)
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from app.kafka.clients import consumer, partitions_of, start
+from app.kafka.clients import consumer, partitions_of, start, stop
 from app.reader.position import Edge, seek
 from app.search.kept_rows import up_to_end
 from app.settings import Settings
@@ -58,4 +58,4 @@ async def erasures_from_now(settings: Settings) -> AsyncIterator[Erasures]:
         await seek(controls, controls.assignment(), Edge.END)
         yield Erasures(controls)
     finally:
-        await controls.stop()
+        await stop(controls)

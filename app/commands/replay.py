@@ -18,7 +18,7 @@ from app.commands.moment import Moment, check_period
 from app.commands.served_models import check_model
 from app.commands.stored_turns import Choice, stored_turns
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
-from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start
+from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start, stop
 from app.policy.check import read_policy
 from app.policy.file import PolicyError
 from app.policy.foreign import EgressRules
@@ -126,7 +126,7 @@ async def _replay(settings: Settings, choice: Choice, way: Way) -> Counter[str]:
     except* (KafkaError, KafkaUnusableError) as failed:
         failures = failed.exceptions
     finally:
-        await requests.stop()
+        await stop(requests)
     if failures:
         raise KafkaUnusableError(f"the replay has ended after {counts.total()} turns: {failures[0]}")
     return counts

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
+from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start, stop
 from app.reader.position import AtTime, seek
 from app.search.kept_rows import up_to_end
 from app.settings import Settings
@@ -33,4 +33,4 @@ async def records_since(
     except KafkaError as error:
         raise KafkaUnusableError(f"the topic {topic!r} cannot be read: {error}") from None
     finally:
-        await records.stop()
+        await stop(records)

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from app.commands.terminal import note
-from app.kafka.clients import partitions_of, producer, start
+from app.kafka.clients import partitions_of, producer, start, stop
 from app.printable import printable_json
 from app.settings import Settings
 from app.wire.codec import decode, encode
@@ -54,7 +54,7 @@ class Sender:
         if self._on_their_way and error is None:
             await asyncio.wait(self._on_their_way)
         if self._producer is not None:
-            await self._producer.stop()
+            await stop(self._producer)
         self._clear_progress()
 
     async def send(self, number: int, line: str) -> None:

@@ -8,6 +8,7 @@ from aiokafka.errors import KafkaError
 
 from app.commands.terminal import WrongUseError
 from app.delivery.commits.handover import are_all_stated, served
+from app.kafka.clients import stop
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL
 from app.printable import printable
 from app.settings import Settings
@@ -35,5 +36,5 @@ async def _served(settings: Settings, partitions: int) -> list[str]:
     except (KafkaError, OSError):
         return []
     finally:
-        await admin.close()
+        await stop(admin)
     return served(committed.values())

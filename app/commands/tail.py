@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 
 from app.commands.record_line import line_of
 from app.commands.terminal import WrongUseError, run, settings_of_terminal
-from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
+from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start, stop
 from app.policy.check import read_policy
 from app.policy.file import PolicyError
 from app.printable import printable, printable_json
@@ -101,7 +101,7 @@ async def _tail(settings: Settings, choice: Choice, topic: str) -> None:
     except KafkaError as error:
         raise KafkaUnusableError(f"the topic {topic!r} cannot be read: {error}") from None
     finally:
-        await records.stop()
+        await stop(records)
 
 
 async def _print(records: AIOKafkaConsumer, choice: Choice) -> None:

@@ -22,6 +22,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import SOURCES
+from app.kafka.clients import stop
 from app.kafka.shared_metadata import SharedMetadata, SharingConsumer, SharingProducer
 from app.settings import Settings
 from app.wire.limits import MAX_RECORD_BYTES
@@ -119,7 +120,7 @@ class Clients:
             # All topics: asking for a missing one would create it on many brokers.
             there = {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
         finally:
-            await admin.close()
+            await stop(admin)
         return {topic: there.get(topic, 0) for topic in topics}
 
     def end_reader(self) -> AIOKafkaConsumer:
@@ -141,7 +142,7 @@ class Clients:
         try:
             offsets = await admin.list_consumer_group_offsets(self.settings.group, partitions=list(partitions.values()))
         finally:
-            await admin.close()
+            await stop(admin)
         missing = [name for name, topic_partition in partitions.items() if topic_partition not in offsets]
         if missing:
             # A coordinator that has just started leaves topics out; that does not mean "nothing was committed".
@@ -153,6 +154,6 @@ async def stop_client(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
     """Stop within two seconds, whatever the state of the broker and the client: a rebalance waits for it."""
     try:
         async with asyncio.timeout(_STOP_S):
-            await client.stop()
+            await stop(client)
     except RETRIABLE_ERRORS as error:
         log.debug("a client that is not needed any more did not stop cleanly: %r", error)

@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
 from app.gateway.errors import ApiError, refused
-from app.kafka.clients import producer, start
+from app.kafka.clients import producer, start, stop
 from app.reader.rule import Key
 from app.settings import Settings
 from app.telemetry.tracing import trace_headers
@@ -59,7 +59,7 @@ class RequestProducer:
             return
         try:
             async with asyncio.timeout(ANSWER_S):
-                await self._producer.stop()
+                await stop(self._producer)
         except TimeoutError:
             for record in self._waiting.values():
                 log.warning("%s is abandoned: Kafka has not answered", _described(record))

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import create_conn
 from aiokafka.errors import (
@@ -76,7 +77,7 @@ async def _partition_counts(cluster: Cluster) -> dict[str, int]:
         metadata = await client.fetch_all_metadata()
         return {topic: len(metadata.partitions_for_topic(topic) or ()) for topic in metadata.topics()}
     finally:
-        await client.close()
+        await stop(client)
 
 
 async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
@@ -84,10 +85,22 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
     try:
         await client.start()
     except BaseException as error:
-        await client.stop()
+        await stop(client)
         if isinstance(error, (KafkaError, OSError, TimeoutError)):
             raise KafkaUnusableError(f"the connection to Kafka was lost: {error}") from None
         raise
+
+
+async def stop(client: AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaClient | AIOKafkaAdminClient) -> None:
+    """Stop the client. aiokafka drops a cancellation that comes meanwhile: it cancels tasks of its own, and cannot tell
+    the one from the other. A command would go on after Ctrl-C. It is raised here once the client has stopped.
+    """
+    task = asyncio.current_task()
+    assert task is not None, "runs in a task"
+    before = task.cancelling()
+    await (client.stop() if isinstance(client, AIOKafkaConsumer | AIOKafkaProducer) else client.close())
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
 
 
 def consumer(cluster: Cluster) -> AIOKafkaConsumer:

@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
 
-from app.kafka.clients import KafkaAwayError, unreachable
+from app.kafka.clients import KafkaAwayError, stop, unreachable
 from app.kafka.topic_config import Bound, Rule, enforce
 from app.policy.check import read_policy
 from app.policy.file import Policy, PolicyError
@@ -245,4 +245,4 @@ async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
                 f"Kafka at {settings.cluster} failed: {type(error).__name__} {error}".rstrip()
             ) from error
     finally:
-        await admin.close()
+        await stop(admin)

@@ -6,7 +6,6 @@ It uses no consumer group: a reader chooses its partitions and its position, and
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Collection
 from types import TracebackType
@@ -15,7 +14,7 @@ from typing import Self
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
+from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start, stop
 from app.kafka.cluster import Cluster
 from app.reader.following import Following
 from app.reader.position import Edge, Position, seek
@@ -62,17 +61,16 @@ class TokenReader:
         try:
             await seek(self._consumer, assigned, self._position)
         except BaseException:
-            await self._consumer.stop()
+            await stop(self._consumer)
             raise
         self._reading = asyncio.create_task(self._read(self._consumer), name="token reader")
 
     async def stop(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reading
+            await asyncio.wait((self._reading,))
         if self._consumer is not None:
-            await self._consumer.stop()
+            await stop(self._consumer)
 
     async def __aenter__(self) -> Self:
         await self.start()

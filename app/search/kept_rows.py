@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from app.delivery.commits.changelog import changelog_topic
-from app.kafka.clients import consumer, start
+from app.kafka.clients import consumer, start, stop
 from app.settings import Settings
 from tables.erasures import ErasedUntil, Scope
 from tables.records import Erased, GuardSecret, Table, decode_row
@@ -56,4 +56,4 @@ async def _rows(settings: Settings, table: Table) -> AsyncIterator[ConsumerRecor
             if record.key is not None and record.value is not None:
                 yield record
     finally:
-        await records.stop()
+        await stop(records)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from app.kafka.clients import consumer, start
+from app.kafka.clients import consumer, start, stop
 from app.search.identity import Embeds
 from app.search.kept_rows import erasure_marks, guard_secrets, up_to_end
 from app.search.rows import Row, rows_of
@@ -84,7 +84,7 @@ class Reindex:
             if former is not None:
                 await self.vectors.named(former).drop()
         finally:
-            await turns.stop()
+            await stop(turns)
             if not swapped:
                 await fresh.drop()
         return done

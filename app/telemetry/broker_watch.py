@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.record import SOURCES
+from app.kafka.clients import stop
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class BrokerWatch:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         if self._client is not None:
-            await self._client.stop()
+            await stop(self._client)
 
     async def _watch(self) -> None:
         while True:
@@ -79,7 +80,7 @@ class BrokerWatch:
             try:
                 await client.start()
             except BaseException:
-                await client.stop()
+                await stop(client)
                 raise
             self._client = client
         return self._client

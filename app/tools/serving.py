@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 
 from app.delivery.commits.handover import Offsets
 from app.kafka.clients import producer as producer_for
-from app.kafka.clients import start
+from app.kafka.clients import start, stop
 from app.kafka.readable import ReadableConsumer
 from app.settings import Settings
 
@@ -58,8 +58,8 @@ class ToolServer:
             for task in self._running:
                 task.cancel()
             await asyncio.gather(*self._running, return_exceptions=True)
-            await consumer.stop()
-            await producer.stop()
+            await stop(consumer)
+            await stop(producer)
 
     async def _follow(self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer) -> None:
         committed: dict[TopicPartition, int] = {}

@@ -20,6 +20,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
 
+from app.kafka.clients import stop
 from app.kafka.reading import check_readable
 from app.kafka.topic_config import Bound, Rule, enforce
 from app.settings import Settings
@@ -92,7 +93,7 @@ async def create_changelogs(settings: Settings) -> None:
         replicas = {name: len(partitions[name][0]["replicas"]) for name in names if partitions.get(name)}
         await enforce(admin, {name: _rules(settings, count) for name, count in replicas.items()})
     finally:
-        await admin.close()
+        await stop(admin)
 
 
 async def restore(reader: AIOKafkaConsumer, store: PartitionStore, logs: Mapping[TopicPartition, Table]) -> int:

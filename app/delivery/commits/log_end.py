@@ -7,6 +7,7 @@ import logging
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.delivery.clients import RETRIABLE_ERRORS, Clients, stop_client
+from app.kafka.clients import stop
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,6 @@ class LogEnd:
         reader, self._reader = self._reader, None
         if reader is not None:
             try:
-                await reader.stop()
+                await stop(reader)
             except RETRIABLE_ERRORS as error:
                 log.debug("the consumer that finds log ends did not stop cleanly: %r", error)

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 
 from app.features.quota.figures import month_start
 from app.features.quota.tenants import Tenants
-from app.kafka.clients import KafkaUnusableError, consumer, start
+from app.kafka.clients import KafkaUnusableError, consumer, start, stop
 from app.reader.position import AtTime, seek
 from app.settings import Settings
 from app.wire.codec import decode
@@ -58,7 +58,7 @@ class UsageFeed:
             while self._tenants.has_quotas:
                 await self._read(records)
         finally:
-            await records.stop()
+            await stop(records)
 
     async def _read(self, records: AIOKafkaConsumer) -> None:
         for at, batch in (await records.getmany(timeout_ms=_POLL_MS)).items():

@@ -26,7 +26,7 @@ from app.gateway.errors import ApiError
 from app.gateway.limits import bounds
 from app.gateway.limits.fair_queue import FairQueue
 from app.gateway.metrics import Metrics
-from app.kafka.clients import KafkaUnusableError, consumer, start
+from app.kafka.clients import KafkaUnusableError, consumer, start, stop
 from app.kafka.cluster import Cluster
 from app.reader import Answer, ReaderRule
 from app.reader.rule import Key
@@ -292,7 +292,7 @@ async def scan(
                     yield record
                 position = max(position, await records.position(partition))
         finally:
-            await records.stop()
+            await stop(records)
     except (KafkaError, KafkaUnusableError) as error:
         log.warning("%s[%d] cannot be read: %s", partition.topic, partition.partition, error)
         raise ApiError(ErrorCode.UNAVAILABLE, "Kafka cannot be read now", retry_after_s=5) from None

@@ -25,7 +25,7 @@ from aiokafka.errors import KafkaError
 from app.gateway.answers.held import Held
 from app.gateway.answers.watch import Watch
 from app.gateway.errors import lasting
-from app.kafka.clients import KafkaUnusableError, consumer, start
+from app.kafka.clients import KafkaUnusableError, consumer, start, stop
 from app.kafka.cluster import Cluster
 from app.kafka.fetch_pace import FetchPace
 from app.kafka.fetch_session import use_fetch_sessions
@@ -244,7 +244,7 @@ class LiveAnswers:
                 self._behind[partition] = _Behind(end, time.time(), time.monotonic() + _MOST_BEHIND_S)
             await self._catch_up(records)
         except BaseException:
-            await records.stop()
+            await stop(records)
             raise
         return records
 
@@ -257,7 +257,7 @@ class LiveAnswers:
             except (KafkaError, KafkaUnusableError, OSError) as error:
                 log.warning("cannot read tokens: %s; retrying", error)
                 if self._consumer is not None:
-                    await self._consumer.stop()
+                    await stop(self._consumer)
                     self._consumer = None
                 await asyncio.sleep(_RETRY_S)
 

@@ -24,7 +24,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import CONTROLS
 from app.gateway.errors import lasting
-from app.kafka.clients import KafkaUnusableError, consumer, start
+from app.kafka.clients import KafkaUnusableError, consumer, start, stop
 from app.search.vector_store import Hit
 from app.settings import Settings
 from app.wire.codec import decode
@@ -132,7 +132,7 @@ class Erasures:
             for tp, offset in {**first, **await self._unread(first), **self._next}.items():
                 records.seek(tp, offset)
         except BaseException:
-            await records.stop()
+            await stop(records)
             raise
         return records
 
@@ -145,7 +145,7 @@ class Erasures:
         except GroupCoordinatorNotAvailableError:
             return {}  # no worker has run yet
         finally:
-            await admin.close()
+            await stop(admin)
         return {tp: max(first[tp], committed[tp].offset) for tp in self._controls if tp in committed}
 
     async def _keep_reading(self) -> None:
@@ -155,12 +155,12 @@ class Erasures:
                     self._consumer = await self._open_consumer()
                 await self._read_some(self._consumer)
                 if not self._has_table and self._table[0].topic in await self._consumer.topics():
-                    await self._consumer.stop()
+                    await stop(self._consumer)
                     self._consumer = None
             except (KafkaError, KafkaUnusableError, OSError) as error:
                 log.warning("cannot read the erasures: %s; retrying", error)
                 if self._consumer is not None:
-                    await self._consumer.stop()
+                    await stop(self._consumer)
                     self._consumer = None
                 await asyncio.sleep(_RETRY_S)
 

@@ -24,7 +24,7 @@ from aiokafka.structs import OffsetAndMetadata
 from app.delivery.commits.handover import finished_ahead, served
 from app.gateway.errors import ApiError
 from app.gateway.limits.estimate import Estimate, Sample
-from app.kafka.clients import consumer
+from app.kafka.clients import consumer, stop
 from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.ids import partition_for
@@ -63,8 +63,7 @@ class Backlog:
     async def stop(self) -> None:
         if self._observing is not None:
             self._observing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._observing
+            await asyncio.wait((self._observing,))
 
     def ended(self, user_id: str) -> None:
         """An answer of the user has ended."""
@@ -121,9 +120,9 @@ class Backlog:
                 log.exception("cannot read the backlog; retrying")
             finally:
                 try:
-                    await ends.stop()
+                    await stop(ends)
                 finally:
-                    await admin.close()
+                    await stop(admin)
             await asyncio.sleep(EVERY_S)
 
     async def _observe(self, admin: AIOKafkaAdminClient, records: AIOKafkaConsumer) -> Sample:

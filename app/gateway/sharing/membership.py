@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 
 from app.gateway.errors import lasting
 from app.gateway.sharing.assignor import Division, GatewayAssignor, Member
-from app.kafka.clients import KafkaUnusableError, start
+from app.kafka.clients import KafkaUnusableError, start, stop
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Membership:
             while True:
                 await member.getmany(timeout_ms=_POLL_MS)  # raises what has ended the membership
         finally:
-            await member.stop()
+            await stop(member)
 
     def _learn(self, division: Division) -> None:
         self._division = division
