@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -21,7 +22,7 @@ class OutsideServer:
 
     With `tells_ids` it does as vLLM does: the id of a word is its number, and it goes on behind ids. With `echo` it
     repeats what the user says, twice, three characters a chunk. `trouble` is what is wrong with it, `after` how many
-    words it says before that, `bodies` what it was asked.
+    words it says before that, `bodies` what it was asked, and `asked_at` when, in monotonic seconds.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,7 @@ class OutsideServer:
         self.room: int | None = None  # so many messages fit into its context
         self.pause_s = 0.0
         self.bodies: list[dict[str, Any]] = []
+        self.asked_at: list[float] = []
         self.headers: dict[str, str] = {}
         self.probes = 0
         self.left = 0
@@ -56,6 +58,7 @@ class OutsideServer:
     async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.bodies.append(body)
+        self.asked_at.append(time.monotonic())
         self.headers = dict(request.headers)
         if self.room is not None and len(body["messages"]) > self.room:
             error = {"message": "This model's maximum context length is 64 tokens.", "code": 400}

@@ -199,13 +199,14 @@ async def test_a_full_server_is_left_alone_for_as_long_as_it_asks_and_its_reques
     servers[0].trouble = "429"
     engine = new_engine(patience_s=10.0)
     asking = asyncio.ensure_future(ask(engine, job_of()))
-    await asyncio.sleep(0.1)
-    assert not engine.has_room
-    asked = len(servers[0].bodies)
+    async with asyncio.timeout(10):
+        while engine.has_room:
+            await asyncio.sleep(0.01)
     servers[0].trouble = ""
     answer = await asking
     assert (answer.text, answer.reason) == (words(0, 8), "length")
-    assert asked == 1
+    first, second = servers[0].asked_at
+    assert second - first >= 0.2, "the server's Retry-After"
 
 
 async def test_a_server_that_keeps_failing_is_left_out_and_comes_back_after_a_probe(
@@ -225,14 +226,6 @@ async def test_a_server_that_keeps_failing_is_left_out_and_comes_back_after_a_pr
         while bad.circuit is Circuit.OPEN:
             await asyncio.sleep(0.05)
     assert servers[0].probes > 0
-
-
-async def test_the_faster_server_gets_more_answers(servers: list[OutsideServer], new_engine: NewEngine) -> None:
-    servers[0].pause_s = 0.05
-    engine = new_engine(2)
-    for _ in range(6):
-        await asyncio.gather(*(ask(engine, job_of(max_tokens=2)) for _ in range(3)))
-    assert len(servers[1].bodies) > 1.5 * len(servers[0].bodies)
 
 
 async def test_a_cancelled_answer_ends_with_its_text_and_closes_its_connection(

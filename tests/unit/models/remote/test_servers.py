@@ -62,6 +62,14 @@ async def test_a_user_leaves_a_server_that_is_much_slower(latency_s: float, stay
     assert (await home_of(servers, "nina") is home) == stays
 
 
+async def test_servers_get_requests_in_proportion_to_their_speed() -> None:
+    servers, (slow, fast) = servers_of(2)
+    slow.latency_s, fast.latency_s = 0.4, 0.1
+    for _ in range(10):
+        await servers.enter((), 1.0)
+    assert (slow.running, fast.running) == (2, 8)
+
+
 async def test_a_user_leaves_a_server_that_failed_and_comes_back() -> None:
     servers, _ = servers_of(3)
     home = await home_of(servers, "nina")
