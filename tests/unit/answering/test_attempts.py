@@ -15,6 +15,7 @@ from models.generation import FinishReason
 from tests.unit.answering.runs import run_and_stage_of
 from tests.unit.delivery.fake_partition import FakeLog, FakePartition
 from tests.unit.delivery.inflight_requests import inflight_of
+from tests.virtual_time import in_virtual_time
 
 
 class Log(FakeLog):
@@ -49,12 +50,14 @@ def replayed(lost: int = 0, lost_at: int = 0) -> InFlight:
     return inflight
 
 
+@in_virtual_time
 async def test_fresh_request_writes_no_attempt() -> None:
     bench = Bench()
     await bench.begin(bench.stage_of(inflight_of()))
     assert bench.log.attempts == []
 
 
+@in_virtual_time
 async def test_attempt_is_in_the_log_before_anything_else_happens_and_once() -> None:
     bench = Bench()
     stage = bench.stage_of(replayed(lost=1))
@@ -64,6 +67,7 @@ async def test_attempt_is_in_the_log_before_anything_else_happens_and_once() -> 
     assert bench.partition.begun == {stage.run.key: 2}
 
 
+@in_virtual_time
 async def test_answer_that_has_grown_begins_to_count_anew() -> None:
     bench = Bench()
     stage = bench.stage_of(replayed(lost=2))
@@ -73,6 +77,7 @@ async def test_answer_that_has_grown_begins_to_count_anew() -> None:
     assert bench.log.attempts == [(0, 3), (7, 1)]
 
 
+@in_virtual_time
 async def test_second_try_at_the_same_token_is_the_same_attempt() -> None:
     bench = Bench()
     stage = bench.stage_of(replayed())
@@ -83,6 +88,7 @@ async def test_second_try_at_the_same_token_is_the_same_attempt() -> None:
     assert stage.run.inflight.attempts.is_beginning, "it may end its worker again"
 
 
+@in_virtual_time
 async def test_wait_for_a_tool_is_no_attempt() -> None:
     bench = Bench()
     stage = bench.stage_of(replayed(lost=1))
@@ -94,6 +100,7 @@ async def test_wait_for_a_tool_is_no_attempt() -> None:
     assert bench.log.attempts[2:] == [(0, 2)]
 
 
+@in_virtual_time
 async def test_suspect_waits_apart_from_its_last_attempt_unless_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quarantine, "_APART_S", {2: 1000.0})
     bench = Bench()
@@ -105,6 +112,7 @@ async def test_suspect_waits_apart_from_its_last_attempt_unless_it_is_stopped(mo
     await beginning
 
 
+@in_virtual_time
 async def test_suspect_that_waits_apart_holds_up_no_other() -> None:
     bench = Bench()
     waiting = asyncio.ensure_future(bench.begin(bench.stage_of(replayed(lost=1, lost_at=100_000))))

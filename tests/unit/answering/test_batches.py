@@ -12,6 +12,7 @@ from app.answering.batches import Batches
 from models.generation import Engine, Job, Sampling, Stream
 from models.paced import PacedEngine
 from tests.unit.delivery.inflight_requests import inflight_of
+from tests.virtual_time import in_virtual_time
 
 
 class Picky:
@@ -28,6 +29,7 @@ class Picky:
         return self._engine.submit(jobs)
 
 
+@in_virtual_time
 async def test_job_that_the_engine_cannot_take_does_not_take_its_batch_with_it() -> None:
     batches = Batches(max_size=3, budget_s=0.0)
     engine = cast(Engine, Picky())
@@ -44,6 +46,7 @@ async def test_job_that_the_engine_cannot_take_does_not_take_its_batch_with_it()
     assert cast(Any, other) >= 1
 
 
+@in_virtual_time
 async def test_job_alone_that_the_engine_cannot_take_raises_where_it_is_read() -> None:
     batches = Batches(max_size=1, budget_s=0.0)
     job = Job(id="j", prompt=(), max_tokens=2, sampling=Sampling(seed=1))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.delivery.lanes import OVERTAKE, Lanes
 from tests.examples import examples
+from tests.virtual_time import in_virtual_time
 
 items = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=40)  # lane, priority
 
@@ -56,6 +57,7 @@ class Stage:
 
 @examples(0.6)
 @given(items, st.integers(1, 4), st.integers(0, 1000))
+@in_virtual_time
 async def test_order_in_a_lane_whatever_the_priorities_and_failures(
     added: list[tuple[int, int]], limit: int, seed: int
 ) -> None:
@@ -77,6 +79,7 @@ async def test_order_in_a_lane_whatever_the_priorities_and_failures(
 
 @examples(0.6)
 @given(items, st.integers(1, 4), st.data())
+@in_virtual_time
 async def test_what_is_withdrawn_never_runs_and_the_rest_does(
     added: list[tuple[int, int]], limit: int, data: st.DataObject
 ) -> None:
@@ -94,6 +97,7 @@ async def test_what_is_withdrawn_never_runs_and_the_rest_does(
     assert sorted(stage.began + gone) == sorted(everything)
 
 
+@in_virtual_time
 async def test_a_lane_that_is_long_takes_one_slot() -> None:
     release = asyncio.Event()
     began = []
@@ -111,6 +115,7 @@ async def test_a_lane_that_is_long_takes_one_slot() -> None:
     await lanes.cancel()
 
 
+@in_virtual_time
 async def test_nothing_is_overtaken_for_ever() -> None:
     began: list[int] = []
 
@@ -128,6 +133,7 @@ async def test_nothing_is_overtaken_for_ever() -> None:
     assert began.index(-2) > OVERTAKE
 
 
+@in_virtual_time
 async def test_cancel_ends_what_runs_and_begins_nothing_more() -> None:
     stage = Stage(1, seed=0)
     ended = asyncio.Event()
@@ -146,6 +152,7 @@ async def test_cancel_ends_what_runs_and_begins_nothing_more() -> None:
     assert (stage.lanes.running, stage.lanes.waiting, stage.errors) == (0, 0, [])
 
 
+@in_virtual_time
 async def test_a_user_with_many_conversations_delays_others_by_what_runs_alone() -> None:
     go_on = asyncio.Event()
     began: list[str] = []
@@ -170,6 +177,7 @@ async def test_a_user_with_many_conversations_delays_others_by_what_runs_alone()
     assert not lanes._users
 
 
+@in_virtual_time
 async def test_a_request_that_is_withdrawn_counts_for_its_user_no_more() -> None:
     lanes: Lanes[str] = Lanes(1, pytest.fail)
     lanes.add("a", "a", idle, user="nina")
@@ -180,6 +188,7 @@ async def test_a_request_that_is_withdrawn_counts_for_its_user_no_more() -> None
     assert not lanes._users
 
 
+@in_virtual_time
 async def test_lane_has_a_queue_while_an_item_waits_for_another_one() -> None:
     lanes: Lanes[str] = Lanes(2, pytest.fail)
     lanes.add("a", "first", idle)
@@ -193,11 +202,13 @@ async def test_lane_has_a_queue_while_an_item_waits_for_another_one() -> None:
     await lanes.cancel()
 
 
+@in_virtual_time
 async def test_item_of_a_lane_without_items_cannot_be_withdrawn() -> None:
     lanes: Lanes[str] = Lanes(1, pytest.fail)
     assert not lanes.withdraw("empty", "item")
 
 
+@in_virtual_time
 async def test_waiting_counts_what_has_not_begun() -> None:
     lanes: Lanes[str] = Lanes(1, pytest.fail)
     for item in ("first", "second", "third", "fourth"):
@@ -209,6 +220,7 @@ async def test_waiting_counts_what_has_not_begun() -> None:
     assert lanes.waiting == 0
 
 
+@in_virtual_time
 async def test_error_of_an_item_is_reported_and_its_lane_goes_on() -> None:
     errors: list[BaseException] = []
     answered: list[str] = []
@@ -226,6 +238,7 @@ async def test_error_of_an_item_is_reported_and_its_lane_goes_on() -> None:
     assert [str(error) for error in errors] == ["bad"]
 
 
+@in_virtual_time
 async def test_an_item_that_waits_lends_its_slot_and_keeps_its_lane() -> None:
     waiting, began = asyncio.Event(), []
 
@@ -247,6 +260,7 @@ async def test_an_item_that_waits_lends_its_slot_and_keeps_its_lane() -> None:
     assert lanes.running == 0
 
 
+@in_virtual_time
 async def test_an_item_that_hurries_waits_for_its_lane_and_for_no_slot() -> None:
     began: list[str] = []
     ends = {item: asyncio.Event() for item in ("a1", "a2", "a3", "b1", "c1")}

@@ -4,6 +4,7 @@ import asyncio
 
 from app.delivery.stop_handle import StopHandle
 from models.generation import FinishReason
+from tests.virtual_time import in_virtual_time
 
 
 def test_stop_handle_keeps_the_first_reason_and_calls_every_listener_once() -> None:
@@ -31,6 +32,7 @@ def test_stop_handle_calls_nothing_that_has_ended() -> None:
     assert not calls
 
 
+@in_virtual_time
 async def test_stop_handle_stops_at_its_deadline_unless_it_is_closed() -> None:
     open_one, closed_one = StopHandle(), StopHandle()
     for handle in (open_one, closed_one):

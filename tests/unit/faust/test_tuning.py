@@ -15,6 +15,7 @@ from mode import Service
 from app.application import create_app
 from app.faust.tuning import NoTables, QuickDelivery, SameLoop
 from app.settings import Settings
+from tests.virtual_time import in_virtual_time
 
 
 class Counter(SameLoop):
@@ -45,6 +46,7 @@ class Counter(SameLoop):
         self.stopped = True
 
 
+@in_virtual_time
 async def test_service_runs_in_the_loop_that_starts_it_and_stops_with_nothing_else() -> None:
     other = asyncio.create_task(asyncio.sleep(60))
     counter = Counter()
@@ -62,6 +64,7 @@ async def test_service_runs_in_the_loop_that_starts_it_and_stops_with_nothing_el
     other.cancel()
 
 
+@in_virtual_time
 async def test_call_runs_at_once_whether_it_has_to_be_awaited_or_not() -> None:
     counter = Counter()
 
@@ -73,6 +76,7 @@ async def test_call_runs_at_once_whether_it_has_to_be_awaited_or_not() -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, RuntimeError])
+@in_virtual_time
 async def test_error_at_the_start_is_raised_where_the_service_is_started(kind: Any, capsys: Any) -> None:
     counter = Counter()
     counter.broken = kind("no broker")
@@ -110,6 +114,7 @@ async def wrong_later(_: int) -> int:
 
 @pytest.mark.parametrize("first", [at_once, later, wrong, wrong_later])
 @pytest.mark.parametrize("timeout", [None, 5.0])
+@in_virtual_time
 async def test_a_wait_ends_as_mode_s_does(first: Any, timeout: float | None) -> None:
     outcomes = []
     for service in (Waiting(), Quick()):
@@ -122,6 +127,7 @@ async def test_a_wait_ends_as_mode_s_does(first: Any, timeout: float | None) -> 
     assert outcomes[0] == outcomes[1]
 
 
+@in_virtual_time
 async def test_a_wait_that_is_interrupted_cancels_the_work_in_hand() -> None:
     cancelled = []
 

@@ -18,6 +18,7 @@ from app.settings import Settings
 from app.wire.audit import AuditAction, AuditRecord
 from tables.store_errors import CorruptStoreError
 from tests.simulation.memory_store import Disk, MemoryStore
+from tests.virtual_time import in_virtual_time
 
 SMALL, LARGE = Outgoing("turns", b"k", b"small"), Outgoing("turns", b"k", b"large")
 
@@ -88,6 +89,7 @@ def commit(offset: int, *outputs: Outgoing) -> Commit:
 
 
 @pytest.mark.parametrize("late", [False, True])
+@in_virtual_time
 async def test_record_that_kafka_refuses_ends_its_own_finish_alone(late: bool) -> None:
     queue, producer = CommitQueue(), Producer(late=late)
     waits = [queue.put(commit(0, SMALL)), queue.put(commit(1, LARGE)), queue.put(commit(2, SMALL))]
@@ -102,6 +104,7 @@ async def test_record_that_kafka_refuses_ends_its_own_finish_alone(late: bool) -
     assert producer.aborts == 2
 
 
+@in_virtual_time
 async def test_broker_that_is_away_fails_the_group_and_refuses_nothing() -> None:
     queue, producer = CommitQueue(), Producer()
     wait = queue.put(commit(0, Outgoing("turns", b"k", b"away")))
@@ -112,6 +115,7 @@ async def test_broker_that_is_away_fails_the_group_and_refuses_nothing() -> None
 
 
 @pytest.mark.parametrize(("end", "above", "epoch"), [(90, 80, 90), (90, 95, 96), (0, MOST_FENCES + 10, 0)])
+@in_virtual_time
 async def test_fence_stands_above_the_epoch_of_a_lost_tail_where_that_is_not_far(
     end: int, above: int, epoch: int
 ) -> None:
@@ -123,6 +127,7 @@ async def test_fence_stands_above_the_epoch_of_a_lost_tail_where_that_is_not_far
 
 
 @pytest.mark.parametrize("urgent", [False, True])
+@in_virtual_time
 async def test_group_waits_for_more_commits_only_while_none_is_urgent(urgent: bool) -> None:
     queue, producer = CommitQueue(), Producer()
     pacer = CommitPacer(per_s=5.0, burst=1, longest_s=60.0)
@@ -143,6 +148,7 @@ async def test_group_waits_for_more_commits_only_while_none_is_urgent(urgent: bo
     assert producer.committed == [[b"small"], [b"small", b"small"]]
 
 
+@in_virtual_time
 async def test_queue_without_commits_is_never_urgent() -> None:
     queue = CommitQueue()
     queue.hurry()
@@ -153,6 +159,7 @@ async def test_queue_without_commits_is_never_urgent() -> None:
     assert not queue.urgent.is_set()
 
 
+@in_virtual_time
 async def test_a_transaction_commits_the_head_of_each_topic_that_it_finishes() -> None:
     queue, producer = CommitQueue(), Producer()
     offsets = {topic: Offsets.resume(0) for topic in SOURCES}
@@ -173,6 +180,7 @@ async def test_a_transaction_commits_the_head_of_each_topic_that_it_finishes() -
     assert (handover.head, handover.epoch) == (1, 7)
 
 
+@in_virtual_time
 async def test_commit_that_cannot_be_prepared_is_refused_and_its_neighbours_are_made() -> None:
     queue, producer = CommitQueue(), Producer()
     committer = committer_of(producer, queue)
@@ -187,6 +195,7 @@ async def test_commit_that_cannot_be_prepared_is_refused_and_its_neighbours_are_
     running.cancel()
 
 
+@in_virtual_time
 async def test_corrupt_store_is_the_partitions_trouble_and_no_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     def corrupt(_store: object) -> None:
         raise CorruptStoreError("block checksum mismatch")

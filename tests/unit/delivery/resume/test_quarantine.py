@@ -7,6 +7,7 @@ import pytest
 from app.delivery.resume import quarantine
 from app.delivery.resume.quarantine import Attempt, Isolation, lost_attempts
 from app.wire.event import Notice
+from tests.virtual_time import in_virtual_time
 
 
 def test_attempts_count_while_they_begin_at_the_same_token() -> None:
@@ -33,6 +34,7 @@ def test_attempt_is_read_from_its_notice() -> None:
     assert Attempt.of(Notice("attempt", "", {"attempt": 2}), 3) == Attempt(2, 3)
 
 
+@in_virtual_time
 async def test_first_attempts_begin_together() -> None:
     isolation = Isolation()
     async with asyncio.timeout(5):
@@ -40,6 +42,7 @@ async def test_first_attempts_begin_together() -> None:
             await isolation.enter(1)
 
 
+@in_virtual_time
 async def test_suspect_begins_alone() -> None:
     isolation = Isolation()
     first = await isolation.enter(1)
@@ -59,6 +62,7 @@ async def test_suspect_begins_alone() -> None:
         other.cancel()
 
 
+@in_virtual_time
 async def test_fresh_request_waits_for_a_suspect_that_begins_and_for_nothing_else() -> None:
     isolation = Isolation()
     async with asyncio.timeout(5):
@@ -74,6 +78,7 @@ async def test_fresh_request_waits_for_a_suspect_that_begins_and_for_nothing_els
         await fresh
 
 
+@in_virtual_time
 async def test_fresh_request_does_not_wait_for_a_slow_suspect(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quarantine, "ALONE_S", 0.01)
     isolation = Isolation()

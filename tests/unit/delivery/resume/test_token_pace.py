@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from app.delivery.resume.token_pace import LONGEST_S, TokenPace
+from tests.virtual_time import in_virtual_time
 
 
+@in_virtual_time
 async def test_rare_tokens_open_no_window() -> None:
     pace = TokenPace()
     pace.count(100)
@@ -15,6 +17,7 @@ async def test_rare_tokens_open_no_window() -> None:
         await pace.end_of_window()
 
 
+@in_virtual_time
 async def test_windows_grow_with_the_rate_up_to_the_longest() -> None:
     windows = []
     for tokens in (499, 1000, 2000, 1_000_000):
@@ -24,6 +27,7 @@ async def test_windows_grow_with_the_rate_up_to_the_longest() -> None:
     assert windows == [0, pytest.approx(0.005), pytest.approx(0.01), LONGEST_S]
 
 
+@in_virtual_time
 async def test_all_answers_leave_a_window_together_and_the_next_one_opens_another() -> None:
     pace = TokenPace(busy_rate=1, window_s_per_rate=0.01)
     pace.count(2)
@@ -37,6 +41,7 @@ async def test_all_answers_leave_a_window_together_and_the_next_one_opens_anothe
     await later
 
 
+@in_virtual_time
 async def test_answer_that_is_cancelled_in_a_window_leaves_it_to_the_others() -> None:
     pace = TokenPace(busy_rate=1, window_s_per_rate=0.01)
     pace.count(2)
@@ -48,6 +53,7 @@ async def test_answer_that_is_cancelled_in_a_window_leaves_it_to_the_others() ->
     assert cancelled.cancelled()
 
 
+@in_virtual_time
 async def test_rate_fades_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     pace = TokenPace()
     pace.count(1000)

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from app.features.guard.turns import Asker, BusyError, Patience, Turns
+from tests.virtual_time import in_virtual_time
 
 
 class Bench:
@@ -35,6 +36,7 @@ class Bench:
         return self.order
 
 
+@in_virtual_time
 async def test_a_sentence_has_its_turn_within_two_pieces_of_a_long_queue() -> None:
     bench = Bench()
     for _ in range(50):
@@ -45,6 +47,7 @@ async def test_a_sentence_has_its_turn_within_two_pieces_of_a_long_queue() -> No
     assert order.index("nina") <= 2
 
 
+@in_virtual_time
 async def test_users_and_tenants_have_equal_shares() -> None:
     bench = Bench()
     for number in range(8):
@@ -60,6 +63,7 @@ async def test_users_and_tenants_have_equal_shares() -> None:
     assert abs(at_the_end_of_ninas["bob"] - 30) <= 2
 
 
+@in_virtual_time
 async def test_a_user_s_own_jobs_end_in_order() -> None:
     bench = Bench()
     ended: list[int] = []
@@ -70,6 +74,7 @@ async def test_a_user_s_own_jobs_end_in_order() -> None:
     assert ended == [0, 1, 2, 3]
 
 
+@in_virtual_time
 async def test_the_index_waits_for_others_but_not_for_ever() -> None:
     bench = Bench()
     bench.ask("ann", 1)
@@ -83,6 +88,7 @@ async def test_the_index_waits_for_others_but_not_for_ever() -> None:
     assert all(later - earlier >= 4 for earlier, later in pairwise(places))
 
 
+@in_virtual_time
 async def test_who_is_gone_has_no_more_turns() -> None:
     bench = Bench()
     bench.ask("mallory", 1000)
@@ -98,6 +104,7 @@ async def test_who_is_gone_has_no_more_turns() -> None:
     assert (await bench.done()).count("bob") == 2
 
 
+@in_virtual_time
 async def test_a_cancel_in_the_step_in_which_the_turn_comes_loses_no_turn() -> None:
     turns = Turns(1e9)
     entered = asyncio.Event()
@@ -117,6 +124,7 @@ async def test_a_cancel_in_the_step_in_which_the_turn_comes_loses_no_turn() -> N
         await work("c")
 
 
+@in_virtual_time
 async def test_the_time_of_others_does_not_count() -> None:
     turns = Turns(1e9)
 
@@ -143,6 +151,7 @@ async def test_the_time_of_others_does_not_count() -> None:
         one.cancel()
 
 
+@in_virtual_time
 async def test_only_new_requests_are_refused_and_only_for_their_own_users_load() -> None:
     turns = Turns(patience_s=1.0)  # a piece is believed to take 0.05 s
     with turns.job(Asker("mallory", patience=Patience.BEGUN), 1000):

@@ -3,8 +3,10 @@ from __future__ import annotations
 import asyncio
 
 from app.gateway.answers.deadline import Deadline
+from tests.virtual_time import in_virtual_time
 
 
+@in_virtual_time
 async def test_a_deadline_passes_once_for_a_write_that_takes_too_long() -> None:
     rings: list[int] = []
     timer = Deadline(lambda: rings.append(1))
@@ -13,6 +15,7 @@ async def test_a_deadline_passes_once_for_a_write_that_takes_too_long() -> None:
     assert (rings, timer.has_passed) == ([1], True)
 
 
+@in_virtual_time
 async def test_a_deadline_counts_each_write_alone_and_no_pause_between_them() -> None:
     timer = Deadline(lambda: None)
     for _ in range(4):
@@ -27,6 +30,7 @@ async def test_a_deadline_counts_each_write_alone_and_no_pause_between_them() ->
     timer.close()
 
 
+@in_virtual_time
 async def test_a_deadline_notices_a_late_write_after_quick_ones() -> None:
     timer = Deadline(lambda: None)
     timer.set(0.05)
@@ -37,6 +41,7 @@ async def test_a_deadline_notices_a_late_write_after_quick_ones() -> None:
     assert timer.has_passed
 
 
+@in_virtual_time
 async def test_a_deadline_that_is_set_earlier_passes_earlier() -> None:
     timer = Deadline(lambda: None)
     timer.set(60)

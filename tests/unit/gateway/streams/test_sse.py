@@ -8,6 +8,7 @@ from typing import Any
 
 from app.gateway.metrics import Metrics
 from app.gateway.streams.sse import EventStream
+from tests.virtual_time import in_virtual_time
 
 
 class Reader:
@@ -52,6 +53,7 @@ async def stream(source: Source, reader: Reader, stall_s: float = 60.0) -> tuple
     return metrics, closed
 
 
+@in_virtual_time
 async def test_all_is_sent_and_then_the_end() -> None:
     source, reader = Source(3), Reader()
     _, closed = await stream(source, reader)
@@ -60,6 +62,7 @@ async def test_all_is_sent_and_then_the_end() -> None:
     assert (closed, source.closed) == (["closed"], True)
 
 
+@in_virtual_time
 async def test_a_reader_that_takes_nothing_is_dropped_and_nothing_more_is_made_for_it() -> None:
     source, reader = Source(None), Reader(most=5)
     metrics, closed = await stream(source, reader, stall_s=0.05)
@@ -70,6 +73,7 @@ async def test_a_reader_that_takes_nothing_is_dropped_and_nothing_more_is_made_f
     assert all(message.get("more_body", True) for message in reader.got)
 
 
+@in_virtual_time
 async def test_a_reader_that_leaves_ends_the_stream() -> None:
     source, reader = Source(None), Reader()
     asyncio.get_running_loop().call_later(0.05, reader.leaves.set)

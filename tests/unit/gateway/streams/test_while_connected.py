@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from app.gateway.errors import ApiError
 from app.gateway.streams.while_connected import while_connected
+from tests.virtual_time import in_virtual_time
 
 
 def request_of(messages: asyncio.Queue[dict[str, Any]]) -> Request:
@@ -17,6 +18,7 @@ def request_of(messages: asyncio.Queue[dict[str, Any]]) -> Request:
     return Request(scope, messages.get)
 
 
+@in_virtual_time
 async def test_the_result_comes_through() -> None:
     async def work() -> int:
         return 7
@@ -24,6 +26,7 @@ async def test_the_result_comes_through() -> None:
     assert await while_connected(request_of(asyncio.Queue()), work()) == 7
 
 
+@in_virtual_time
 async def test_a_failure_comes_through() -> None:
     async def work() -> None:
         raise ApiError("not_found", "gone")
@@ -32,6 +35,7 @@ async def test_a_failure_comes_through() -> None:
         await while_connected(request_of(asyncio.Queue()), work())
 
 
+@in_virtual_time
 async def test_work_is_cancelled_when_the_client_leaves() -> None:
     messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     ended = asyncio.Event()
@@ -53,6 +57,7 @@ async def test_work_is_cancelled_when_the_client_leaves() -> None:
     assert ended.is_set()
 
 
+@in_virtual_time
 async def test_work_is_cancelled_with_the_request() -> None:
     ended = asyncio.Event()
 
