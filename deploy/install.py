@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -44,7 +45,18 @@ def main(extras: str) -> int:
         command = command_of(extras, backend, Path(folder))
         say(f"installing into {Path(sys.prefix).name}: {size_of(extras, backend)}")
         with told_while_it_lasts():
-            return subprocess.run(command, cwd=ROOT, check=False).returncode
+            code = subprocess.run(command, cwd=ROOT, check=False).returncode
+            if not code and not is_for_demo(extras):
+                compile_packages()
+    return code
+
+
+def compile_packages() -> None:
+    """Also those that `make demo` has installed, which uv would leave out. Tests start hundreds of processes, many of
+    them at once, and where Python may not write bytecode each would compile all that it imports.
+    """
+    packages = sysconfig.get_path("purelib")
+    subprocess.run([sys.executable, "-m", "compileall", "-q", "-j", "0", packages], capture_output=True, check=False)
 
 
 def backend_for(extras: str) -> str:
@@ -87,9 +99,6 @@ def has_gpu() -> bool:
 def command_of(extras: str, backend: str, folder: Path) -> list[str]:
     """What installs it. `folder` takes files that are needed until then."""
     command = [*UV, "pip", "install", "--python", sys.executable, "-e", f".[{extras}]"]
-    if not is_for_demo(extras):
-        # Tests start hundreds of processes, many of them at once.
-        command.append("--compile-bytecode")
     if backend:
         constraints = folder / "constraints.txt"
         constraints.write_text(without_cuda((ROOT / "constraints.txt").read_text()))

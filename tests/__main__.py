@@ -1,18 +1,19 @@
-"""`make test`: the whole suite, as four tracks of pytest at once, each with a log of its own under `build`.
+"""`make test`: the whole suite as runs of pytest, four at once, each with a log of its own under `build`.
 
-Tests of the integration wait for real servers at times, so four tracks keep two cores busy. Unit tests and the
-simulation are computation and have a lower priority, so that they do not slow down what depends on time; but a little
-only, since they take as long as the others together. What would disturb others of its kind stands behind them in one
-track: faults behind the workers' tests, clients behind what is computed.
+Tests of the integration wait for real servers at times, so four runs keep two cores busy. Those that are computation
+only have a lower priority, so that they do not slow down what depends on time; but a little only, since they take as
+long as the others together. The longest begin first.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,47 +22,57 @@ from typing import TextIO
 
 LOGS = Path("build")
 PROGRESS_S = 60.0
-TRACKS = {
-    "computed": (["tests/unit", "tests/simulation"], ["tests/hostile", "tests/integration/clients"]),
-    "worker": (["tests/integration/worker"], ["tests/faults"]),
-    "gateway": (["tests/integration/gateway"], ["tests/browser"]),
+AT_ONCE = 4
+RUNS = {
+    "unit": ["tests/unit"],
+    "worker": ["tests/integration/worker"],
+    "gateway": ["tests/integration/gateway"],
+    "others": ["tests"],
+    "simulation": ["tests/simulation"],
+    "browser": ["tests/browser"],
+    "faults": ["tests/faults"],
 }
-NICENESS = {"computed": 5}
+COMPUTED = frozenset({"unit", "simulation"})
+NICENESS = 5
 ENGINES = Path(".venv/engines")
 
 
 @dataclass
-class Track:
-    """Runs of pytest, one after the other; one that fails does not keep the next one from running."""
+class Run:
+    """One of pytest. `paths` are folders, without those that other runs name."""
 
     name: str
-    runs: list[list[str]]
+    paths: Sequence[str]
     log: TextIO
     began: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
-    failed: bool = False
     process: subprocess.Popen[bytes] | None = None
 
-    def advance(self) -> bool:
-        """Starts the next run if the one before it has ended; False when there is none."""
-        if self.process is not None and self.process.poll() is None:
+    def start(self) -> None:
+        ignored = [f"--ignore={path}" for paths in RUNS.values() for path in paths if path not in self.paths]
+        pytest = [sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider", *self.paths, *ignored]
+        niceness = NICENESS if self.name in COMPUTED else 0
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            ["nice", "-n", str(niceness), *pytest], stdout=self.log, stderr=self.log, env=environment()
+        )
+
+    @property
+    def is_running(self) -> bool:
+        if self.process is None or self.seconds:
+            return False
+        if self.process.poll() is None:
             return True
-        if self.process is not None:
-            self.failed |= self.process.returncode != 0
-            self.process = None
-        if self.runs:
-            arguments = [sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider", *self.runs.pop(0)]
-            self.process = subprocess.Popen(
-                ["nice", "-n", str(NICENESS.get(self.name, 0)), *arguments], stdout=self.log, stderr=self.log
-            )
-            return True
-        self.seconds = self.seconds or time.monotonic() - self.began
+        self.seconds = time.monotonic() - self.began
         return False
+
+    @property
+    def has_failed(self) -> bool:
+        return self.process is None or self.process.returncode != 0
 
     def stop(self) -> None:
         """As Ctrl-C would: pytest's fixtures end their servers."""
-        self.runs.clear()
-        if self.process is not None:
+        if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             self.process.wait()
 
@@ -73,21 +84,26 @@ class Track:
         return Path(self.log.name).read_text(errors="replace")
 
 
+def environment() -> dict[str, str]:
+    """Python writes bytecode: hundreds of processes are started, and each would compile Parley anew."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def main() -> int:
     LOGS.mkdir(exist_ok=True)
     signal.signal(signal.SIGTERM, _interrupt)
     with ExitStack() as stack:
-        tracks = []
-        for name, runs in _runs().items():
+        runs = []
+        for name, paths in RUNS.items():
             log = stack.enter_context((LOGS / f"test-{name}.log").open("w"))
-            tracks.append(Track(name, runs, log))
-            stack.callback(tracks[-1].stop)
-        print("\n".join(f"{track.name}: see {track.log.name}" for track in tracks), flush=True)
-        _wait(tracks)
-        failed = [track.name for track in tracks if track.failed]
-        for track in sorted(tracks, key=lambda track: track.failed):
-            print(f"\n{'=' * 30} {track.name} {'=' * 30}\n{track.text()}", flush=True)
-        print(", ".join(f"{track.name} {track.seconds:.0f} s" for track in tracks))
+            runs.append(Run(name, paths, log))
+            stack.callback(runs[-1].stop)
+        print(f"logs: {', '.join(run.log.name for run in runs)}", flush=True)
+        _finish(runs)
+        failed = [run.name for run in runs if run.has_failed]
+        for run in sorted(runs, key=lambda run: run.has_failed):
+            print(f"\n{'=' * 30} {run.name} {'=' * 30}\n{run.text()}", flush=True)
+        print(", ".join(f"{run.name} {run.seconds:.0f} s" for run in runs))
     if (ENGINES / ".installed").exists():
         engines = [str(ENGINES / "bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "tests/engines"]
         if subprocess.run(engines, check=False).returncode:
@@ -98,21 +114,17 @@ def main() -> int:
     return bool(failed)
 
 
-def _runs() -> dict[str, list[list[str]]]:
-    """Of each track; the last one has what no other names."""
-    named = [path for runs in TRACKS.values() for run in runs for path in run]
-    others = ["tests", *(f"--ignore={path}" for path in named)]
-    return {**{name: list(runs) for name, runs in TRACKS.items()}, "others": [others]}
-
-
-def _wait(tracks: list[Track]) -> None:
-    told = time.monotonic()
-    running = tracks
-    while running := [track for track in running if track.advance()]:
+def _finish(runs: Sequence[Run]) -> None:
+    """Start each as soon as fewer than `AT_ONCE` are running, and wait for all."""
+    waiting, told = list(runs), time.monotonic()
+    while (running := [run for run in runs if run.is_running]) or waiting:
+        for run in waiting[: AT_ONCE - len(running)]:
+            waiting.remove(run)
+            run.start()
         time.sleep(0.2)
         if time.monotonic() - told > PROGRESS_S:
             told = time.monotonic()
-            print(", ".join(track.progress() for track in tracks), flush=True)
+            print(", ".join(run.progress() for run in runs), flush=True)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -25,11 +25,10 @@ async def test_hours_pass_at_once_and_in_order() -> None:
 
 @in_virtual_time
 async def test_a_step_takes_no_time_however_long_it_computes() -> None:
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            time.sleep(0.05)
-            await asyncio.sleep(0.009)
-            await asyncio.sleep(0.009)
+    async with asyncio.timeout(0.01) as deadline:
+        time.sleep(0.05)
+        await asyncio.sleep(0.009)
+    assert not deadline.expired()
 
 
 def test_a_test_that_waits_for_ever_fails() -> None:

@@ -51,8 +51,17 @@ def test_a_machine_without_a_gpu_gets_the_build_for_cpus_or_no_triton(install: M
 def test_the_tests_get_what_is_locked(install: ModuleType, tmp_path: Path) -> None:
     command = install.command_of("local,dev", "", tmp_path)
     assert "--excludes" not in command
-    assert "--compile-bytecode" in command
     assert install.backend_for("local,dev") == "", "no index is asked for another build"
+
+
+def test_packages_that_were_there_before_are_compiled_too(
+    install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "good.py").write_text("x = 1\n")
+    (tmp_path / "template.py").write_text("class {{ name }}:\n")
+    monkeypatch.setattr(install.sysconfig, "get_path", lambda _name: str(tmp_path))
+    install.compile_packages()
+    assert [path.name.split(".")[0] for path in tmp_path.glob("__pycache__/*")] == ["good"]
 
 
 @pytest.mark.parametrize(("version", "is_replaced"), [("2.15.0+cpu", True), ("2.15.0", False)])
