@@ -60,6 +60,9 @@ class GatewaySettings(BaseSettings):
         description="user of a request with a tenant's key that names none; empty: it is refused",
     )
     jwt_secret: str = Field("", description="shared secret of JWTs, at least 32 bytes", repr=False)
+    jwt_former_secret: str = Field(
+        "", description="a secret before that one, whose JWTs are still accepted", repr=False
+    )
     jwt_jwks: str = Field("", description="JWKS with the public keys of JWTs, a file or URL")
     jwt_algorithm: str = Field("", description="accepted JWT algorithm; empty: HS256 with a secret, RS256 with a JWKS")
     jwt_issuer: str = Field("", description="required `iss` of a JWT")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jwt
@@ -27,23 +28,26 @@ class TokenSettingsError(ValueError):
 
 class TokenCheck:
     def __init__(self, settings: Settings) -> None:
-        self._secret = settings.jwt_secret
+        self._secrets = [one for one in (settings.jwt_secret, settings.jwt_former_secret) if one]
         self._jwks: Jwks | None = None
         self._role_claim = settings.jwt_role_claim
         self._issuer = settings.jwt_issuer or None
         self._audience = settings.jwt_audience or None
-        self._algorithm = settings.jwt_algorithm or ("HS256" if self._secret else "RS256")
-        if self._secret and settings.jwt_jwks:
+        self._algorithm = settings.jwt_algorithm or ("HS256" if settings.jwt_secret else "RS256")
+        if settings.jwt_secret and settings.jwt_jwks:
             raise TokenSettingsError("set PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, not both")
-        if not self._secret and not settings.jwt_jwks:
-            _refuse_rest(settings)
+        if not settings.jwt_secret:
+            _refuse(settings, ("jwt_former_secret",), "PARLEY_JWT_SECRET")
+        if not settings.jwt_secret and not settings.jwt_jwks:
+            _refuse(settings, ("jwt_algorithm", "jwt_issuer", "jwt_audience"), "PARLEY_JWT_SECRET or PARLEY_JWT_JWKS")
             return
-        possible = _SHARED if self._secret else _PUBLIC
+        possible = _SHARED if self._secrets else _PUBLIC
         if self._algorithm not in possible:
             raise TokenSettingsError(f"PARLEY_JWT_ALGORITHM: must be one of {', '.join(sorted(possible))}")
-        needed = int(self._algorithm[2:]) // 8 if self._secret else 0
-        if len(self._secret.encode()) < needed:
-            raise TokenSettingsError(f"PARLEY_JWT_SECRET: must have at least {needed} bytes for {self._algorithm}")
+        needed = int(self._algorithm[2:]) // 8 if self._secrets else 0
+        for name, secret in zip(("PARLEY_JWT_SECRET", "PARLEY_JWT_FORMER_SECRET"), self._secrets, strict=False):
+            if len(secret.encode()) < needed:
+                raise TokenSettingsError(f"{name}: must have at least {needed} bytes for {self._algorithm}")
         if settings.jwt_jwks:
             try:
                 self._jwks = Jwks(settings.jwt_jwks)
@@ -51,7 +55,7 @@ class TokenCheck:
                 raise TokenSettingsError(str(error)) from None
 
     def __bool__(self) -> bool:
-        return bool(self._secret) or self._jwks is not None
+        return bool(self._secrets) or self._jwks is not None
 
     async def check(self) -> None:
         """Raise `JwksUnavailableError` if no token can be verified now."""
@@ -61,27 +65,39 @@ class TokenCheck:
     async def grant(self, token: str) -> Grant:
         """The subject of the token; raises `ApiError`."""
         try:
-            claims = jwt.decode(
-                token,
-                await self._key(token),
-                algorithms=[self._algorithm],
-                issuer=self._issuer,
-                audience=self._audience,
-                leeway=_LEEWAY_S,
-                options={"require": ["exp", "sub"]},
-            )
+            claims = await self._claims(token)
         except jwt.PyJWTError as error:
             raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is rejected: {error}") from None
         return _grant(claims, claims.get(self._role_claim))
 
-    async def _key(self, token: str) -> Any:
-        if self._jwks is None:
-            return self._secret
+    async def _claims(self, token: str) -> dict[str, Any]:
+        if self._jwks is not None:
+            return self._verified(token, await self._key(self._jwks, token))
+        current, *former = self._secrets
+        try:
+            return self._verified(token, current)
+        except jwt.InvalidSignatureError:
+            if not former:
+                raise
+            return self._verified(token, former[0])
+
+    def _verified(self, token: str, key: Any) -> dict[str, Any]:
+        return jwt.decode(
+            token,
+            key,
+            algorithms=[self._algorithm],
+            issuer=self._issuer,
+            audience=self._audience,
+            leeway=_LEEWAY_S,
+            options={"require": ["exp", "sub"]},
+        )
+
+    async def _key(self, keys: Jwks, token: str) -> Any:
         header = jwt.get_unverified_header(token)
         if header.get("alg") != self._algorithm:
             raise jwt.InvalidAlgorithmError("its algorithm is not the configured one")
         try:
-            key = await self._jwks.key(header.get("kid"))
+            key = await keys.key(header.get("kid"))
         except JwksUnavailableError as error:
             raise ApiError(ErrorCode.UNAVAILABLE, str(error), retry_after_s=5) from None
         if key is None:
@@ -91,15 +107,14 @@ class TokenCheck:
         return key.key
 
 
-def _refuse_rest(settings: Settings) -> None:
+def _refuse(settings: Settings, names: Iterable[str], missing: str) -> None:
     """Reject JWT settings without a key: the operator wants tokens, and without a key every caller would be
     accepted.
     """
-    for name in ("jwt_algorithm", "jwt_issuer", "jwt_audience"):
+    for name in names:
         if getattr(settings, name):
             raise TokenSettingsError(
-                f"PARLEY_{name.upper()} is set, but there is no key to verify tokens with: "
-                "set PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, too"
+                f"PARLEY_{name.upper()} is set, but there is no key to verify tokens with: set {missing}, too"
             )
 
 

@@ -93,6 +93,23 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("authorization", REFUSED.values(), ids=REFUSED.keys())
+async def test_a_bad_token_is_refused_also_beside_a_former_secret(authorization: str) -> None:
+    settings = {**TOKENS, "jwt_secret": "another secret of well over 32 bytes", "jwt_former_secret": SECRET}
+    with pytest.raises(ApiError) as refused:
+        await access(**settings).identify(request(authorization))
+    assert refused.value.status == 401
+
+
+async def test_tokens_of_both_secrets_are_accepted_while_one_replaces_the_other() -> None:
+    new = "another secret of well over 32 bytes"
+    both = access(**{**TOKENS, "jwt_secret": new, "jwt_former_secret": SECRET})
+    for secret in (SECRET, new):
+        assert (await both.identify(request(f"Bearer {token(secret)}"))).user == "nina"
+    with pytest.raises(ApiError, match="Signature verification failed"):
+        await access(**{**TOKENS, "jwt_secret": new}).identify(request(f"Bearer {token()}"))
+
+
+@pytest.mark.parametrize("authorization", REFUSED.values(), ids=REFUSED.keys())
 async def test_a_bad_token_is_refused(authorization: str) -> None:
     with pytest.raises(ApiError) as refused:
         await access(**TOKENS).identify(request(authorization))
@@ -303,6 +320,9 @@ def test_a_wrong_key_setting_is_told_without_the_key(keys: str) -> None:
     [
         {"jwt_secret": "short"},
         {"jwt_secret": SECRET[:40], "jwt_algorithm": "HS512"},
+        {"jwt_secret": SECRET, "jwt_former_secret": "short"},
+        {"jwt_former_secret": SECRET},
+        {"jwt_jwks": "keys.json", "jwt_former_secret": SECRET},
         {"jwt_secret": SECRET, "jwt_jwks": "keys.json"},
         {"jwt_secret": SECRET, "jwt_algorithm": "RS256"},
         {"jwt_jwks": "keys.json", "jwt_algorithm": "HS256"},
