@@ -106,8 +106,11 @@ async def durable_stream(request: Request, request_id: str, offset: str = "-1", 
 
 @router.delete("/{request_id}", status_code=202, responses=replies(_CANCELLING, status=202))
 async def cancel(request: Request, request_id: str) -> Response:
-    """End the answer; the text so far is kept."""
+    """End the answer; the text so far is kept. The `status` is `cancelling`, or that of an answer that has ended."""
     gateway, identity = await _of_user(request, request_id)
+    answer = gateway.live.answer(identity.user_id, request_id)
+    if answer is not None and answer.end is not None:
+        return json_response({"request_id": request_id, "status": answer.end.type.value}, 202)
     await gateway.request_producer.cancel(identity.user_id, request_id)
     return json_response({"request_id": request_id, "status": "cancelling"}, 202)
 

@@ -61,13 +61,7 @@ async def search(
     identity = await gateway.access.identify(request)
     gateway.limits.admit_lookup(identity)
     text = q or request.query_params.get("query", "")
-    if not text.strip() or len(text) > _MOST_QUERY:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"q: must have 1-{_MOST_QUERY} characters", param="q")
-    if not 1 <= limit <= _MOST_HITS:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"limit: must be 1-{_MOST_HITS}", param="limit")
-    for name, at in (("since", since), ("until", until)):
-        if at is not None and at not in INT64:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: must be a time in Unix milliseconds", param=name)
+    _check(text, limit, conversation_id, since, until)
     gateway.audit_trail.searched(identity)
     query = Query(
         user_id=identity.user_id,
@@ -82,6 +76,20 @@ async def search(
     )
     hits = await while_connected(request, gateway.searching.search(query))
     return json_response({"query": text, "hits": [hit for hit in hits if not gateway.erasures.cover(hit)]})
+
+
+def _check(text: str, limit: int, conversation_id: str | None, since: int | None, until: int | None) -> None:
+    if not text.strip() or len(text) > _MOST_QUERY:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"q: must have 1-{_MOST_QUERY} characters", param="q")
+    if not 1 <= limit <= _MOST_HITS:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"limit: must be 1-{_MOST_HITS}", param="limit")
+    for name, at in (("since", since), ("until", until)):
+        if at is not None and at not in INT64:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: must be a time in Unix milliseconds", param=name)
+    if since is not None and until is not None and until <= since:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "until: must be later than since", param="until")
+    if conversation_id == "":
+        raise ApiError(ErrorCode.INVALID_REQUEST, "conversation_id: must not be empty", param="conversation_id")
 
 
 @router.get("/conversations", responses=replies(shape(conversations="array")))

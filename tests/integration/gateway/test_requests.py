@@ -84,6 +84,19 @@ async def test_a_cancelled_answer_keeps_what_was_said(http: httpx.AsyncClient) -
             assert (await http.delete(f"/v1/requests/{request_id}")).status_code == 202
     assert sent[-1].event["finish_reason"] == "cancelled"
     assert (await http.get(f"/v1/requests/{request_id}")).json()["text"] == text_of(sent)
+    again = await http.delete(f"/v1/requests/{request_id}")
+    assert (again.status_code, again.json()["status"]) == (202, "done")
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [({"since": 9, "until": 9}, "until"), ({"conversation_id": ""}, "conversation_id"), ({"since": 1 << 70}, "since")],
+)
+async def test_a_search_that_could_find_nothing_is_refused(
+    http: httpx.AsyncClient, given: dict[str, str | int], param: str
+) -> None:
+    refused = await http.get("/v1/search", params={"q": "anything", **given})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
 
 
 async def metric(http: httpx.AsyncClient, name: str) -> float:
