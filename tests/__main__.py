@@ -24,15 +24,16 @@ LOGS = Path("build")
 PROGRESS_S = 60.0
 AT_ONCE = 4
 RUNS = {
-    "unit": ["tests/unit"],
+    "models": ["tests/unit/models"],
     "worker": ["tests/integration/worker"],
     "gateway": ["tests/integration/gateway"],
     "others": ["tests"],
+    "unit": ["tests/unit"],
     "simulation": ["tests/simulation"],
     "browser": ["tests/browser"],
     "faults": ["tests/faults"],
 }
-COMPUTED = frozenset({"unit", "simulation"})
+COMPUTED = frozenset({"models", "unit", "simulation"})
 NICENESS = 5
 ENGINES = Path(".venv/engines")
 
