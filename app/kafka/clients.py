@@ -98,7 +98,7 @@ async def stop(client: AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaClient | AI
     task = asyncio.current_task()
     assert task is not None, "runs in a task"
     before = task.cancelling()
-    await (client.stop() if isinstance(client, AIOKafkaConsumer | AIOKafkaProducer) else client.close())
+    await (client.close() if isinstance(client, AIOKafkaClient | AIOKafkaAdminClient) else client.stop())
     if task.cancelling() > before:
         raise asyncio.CancelledError
 
