@@ -17,6 +17,7 @@ from app.wire.request import Request
 from tests.conftest import NewSettings
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.scripted_worker import ScriptedWorker, scripted_worker
+from tests.integration.waiting import until
 
 ERROR = ErrorInfo("overloaded", "the queue is full")
 BODIES: dict[str, dict[str, object]] = {
@@ -108,4 +109,4 @@ async def test_the_events_of_a_request_begin_at_once(worker: ScriptedWorker, gat
         async with http.stream("GET", asked["events"]) as reply:
             assert reply.status_code == 200
             assert (await anext(reply.aiter_lines())).startswith("retry:")
-    assert worker.requests
+        await until(lambda: bool(worker.requests))
