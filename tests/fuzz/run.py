@@ -61,6 +61,7 @@ def settings_for(cluster: KafkaCluster, folder: Path, **values: Any) -> Settings
         "embedder": "none",
         "gateway_requests_per_min": 0,
         "gateway_wait_s": 0.2,
+        "gateway_user_header": "X-User",
         "policy": policy_in(folder),
     }
     settings = Settings(_env_file=None, **{**defaults, **values})

@@ -88,6 +88,7 @@ def settings_for(cluster: KafkaCluster, folder: Path, *, guard: bool, **values: 
         "embedder": "none",
         "gateway_requests_per_min": 0,
         "gateway_tokens_per_min": 0,
+        "gateway_user_header": "X-User",
         "policy": policy if guard else None,
     }
     settings = Settings(_env_file=None, **{**defaults, **values})

@@ -13,15 +13,17 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import count
+from statistics import median
 
 _BACKGROUND_EVERY = 8
 _FIRST_GUESS_S = 0.05
-_SMOOTHING = 0.1
+_RECENT = 15
+"""Pieces whose median tells how long the next ones take; one that was held up, as by the load of a model, does not."""
 
 
 class BusyError(Exception):
@@ -85,13 +87,13 @@ class Turns:
         self._numbers = count(1)
         self._grants = 0
         self._served: dict[tuple[str, ...], int] = {}  # when a tenant or user had its last turn
-        self._piece_s = _FIRST_GUESS_S
+        self._took: deque[float] = deque([_FIRST_GUESS_S], maxlen=_RECENT)
 
     @contextmanager
     def job(self, asker: Asker, pieces: int, limit_s: float | None = None) -> Iterator[Job]:
         """A job of about so many pieces; raises `BusyError`."""
         job = Job(self, asker, pieces, limit_s, next(self._numbers))
-        wait_s = self._pieces_before(job) * self._piece_s / self._width
+        wait_s = self._pieces_before(job) * median(self._took) / self._width
         if asker.patience is Patience.NEW and wait_s > self._patience_s:
             raise BusyError(f"too many texts wait for the guard, about {wait_s:.0f} s; try again later")
         self._jobs.add(job)
@@ -133,7 +135,7 @@ class Turns:
 
     def end(self, job: Job, took: float) -> None:
         """A piece of the job took so many seconds."""
-        self._piece_s += _SMOOTHING * (took - self._piece_s)
+        self._took.append(took)
         job.left -= 1
         self._free += 1
         self._next()

@@ -162,3 +162,28 @@ async def test_only_new_requests_are_refused_and_only_for_their_own_users_load()
                 pass
         with pytest.raises(BusyError), turns.job(Asker("nina"), 30):
             pass
+
+
+def test_one_piece_that_was_held_up_refuses_nobody_and_pieces_that_are_slow_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("app.features.guard.turns.time.monotonic", lambda: now)
+
+    async def work(turns: Turns, seconds: list[float]) -> None:
+        nonlocal now
+        for took in seconds:
+            with turns.job(Asker("nina"), 1) as job:
+                async with job.turn():
+                    now += took
+
+    def is_refused(turns: Turns) -> bool:
+        with turns.job(Asker("bob", patience=Patience.BEGUN), 40):
+            try:
+                with turns.job(Asker("nina"), 5):
+                    return False
+            except BusyError:
+                return True
+
+    for seconds, refused in (([0.1] * 5 + [60.0], False), ([0.1] * 5 + [5.0] * 10, True)):
+        turns = Turns(10.0)
+        asyncio.run(work(turns, seconds))
+        assert is_refused(turns) is refused
