@@ -23,6 +23,8 @@ from typing import TextIO
 LOGS = Path("build")
 PROGRESS_S = 60.0
 AT_ONCE = 4
+MOST_SHOWN = 100_000
+"""Letters of a log, the last ones. The log itself has all."""
 RUNS = {
     "models": ["tests/unit/models"],
     "worker": ["tests/integration/worker"],
@@ -103,7 +105,7 @@ def main() -> int:
         _finish(runs)
         failed = [run.name for run in runs if run.has_failed]
         for run in sorted(runs, key=lambda run: run.has_failed):
-            print(f"\n{'=' * 30} {run.name} {'=' * 30}\n{run.text()}", flush=True)
+            print(f"\n{'=' * 30} {run.name} {'=' * 30}\n{run.text()[-MOST_SHOWN:]}", flush=True)
         print(", ".join(f"{run.name} {run.seconds:.0f} s" for run in runs))
     if (ENGINES / ".installed").exists():
         engines = [str(ENGINES / "bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "tests/engines"]
