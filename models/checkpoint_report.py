@@ -23,7 +23,7 @@ from models.engine import TorchEngine
 from models.linear.choice import SMALL
 from models.linear.embedding import NarrowEmbedding
 from models.linear.layer import ServedLinear
-from models.linear.placing import held_bytes
+from models.linear.replacing import held_bytes
 from models.model_report import CallsPerMessage, EnginePath, ModelReport, Rendering, TemplateSummary, Thinking
 from models.prompts import PromptBuilder, PromptError
 from models.reasoning import tags_of

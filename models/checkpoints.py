@@ -22,7 +22,7 @@ from models.architectures import context_limit, why_unsupported
 from models.arithmetic import Wanted, arithmetic, is_served_as_it_is, stored_dtype, version_of
 from models.checkpoint_files import CheckpointError, CheckpointFiles, first_line
 from models.generation import GenerationDefaults
-from models.linear import PLAIN, Products, place
+from models.linear import PLAIN, Products, replace_layers
 from models.linear.choice import Choice
 from models.linear.file_rows import leave_embedding_in_file
 from models.llama import load_llama, read_config
@@ -166,7 +166,7 @@ def _own_decoder(name: str, files: CheckpointFiles, target: torch.device, wanted
         choice = arithmetic(wanted, target, config, files.weight_bytes)
         model = load_llama(files.folder, config, stored_dtype(choice, config), target)
         if model is not None:
-            place(model, choice.products, choice.dtype)
+            replace_layers(model, choice.products, choice.dtype)
             leave_embedding_in_file(model, files.folder)
     except Exception as error:  # of libraries, which have many for a broken file
         raise CheckpointError(f"model {name}: cannot be loaded: {first_line(error)}") from error
@@ -183,7 +183,7 @@ def _by_transformers(
         raise CheckpointError(f"model {name}: {reason}")
     try:
         model, choice, quantization = load_model(files, config, target, wanted, remote_code=remote_code)
-        place(model, choice.products, choice.dtype)
+        replace_layers(model, choice.products, choice.dtype)
         leave_embedding_in_file(model, files.folder)
     except CheckpointError as error:
         raise CheckpointError(f"model {name}: {error}") from None

@@ -29,7 +29,7 @@ from models.engine.prompt_scores import PromptScores
 from models.engine.sequence import ScheduledChunk, pages_for
 from models.generation import STEP_ROWS, Sampling
 from models.linear.layout import lay_out
-from models.linear.placing import has_integer_layers
+from models.linear.replacing import has_integer_layers
 from models.sampler import Draw, Drawn, Token, sample
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from models.engine.speculation.drafting import Speculation, SpeculationMode
 from models.engine.threads import Threads
 from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
 from models.generation import EngineStats, Failure, FinishReason, Job, StepRows, Stream
-from models.linear.placing import held_bytes
+from models.linear.replacing import held_bytes
 from models.structured import ConstraintCompiler
 from models.token_stream import TokenStream
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from models.checkpoints import Checkpoint
-from models.linear.placing import held_bytes
+from models.linear.replacing import held_bytes
 from models.quantization.dialogues import Example
 from models.rouge import rouge_l
 

@@ -20,7 +20,7 @@ _SHOWN = {DEGRADED, FALLBACK}
 """Notices that the reply names."""
 
 ChoiceEvents = tuple[int, list[TokenEvent]]
-Told = Callable[[ApiError], ApiError]
+Wording = Callable[[ApiError], ApiError]
 """An error in the words of the caller's API."""
 
 
@@ -35,10 +35,14 @@ class Completion:
     """
 
     def __init__(
-        self, gateway: Gateway, requests: Sequence[Request], headers: RecordHeaders = (), told: Told = as_it_is
+        self,
+        gateway: Gateway,
+        requests: Sequence[Request],
+        headers: RecordHeaders = (),
+        in_callers_words: Wording = as_it_is,
     ) -> None:
         self._gateway = gateway
-        self._told = told
+        self._in_callers_words = in_callers_words
         self._headers = headers
         self._requests = requests
         self._open = set(range(len(requests)))
@@ -87,7 +91,7 @@ class Completion:
                 events = [event for event in batch if event.notice is None or event.notice.code in _SHOWN]
                 for event in events:
                     if event.error is not None:
-                        raise self._told(refused(event.error.code, event.error.message))
+                        raise self._in_callers_words(refused(event.error.code, event.error.message))
                     if (event.index or 0) < position:
                         raise _elsewhere(asked, "a part of the answer was retracted")
                     position = event.next_index

@@ -17,7 +17,7 @@ from app.gateway.bodies.parameters import ignored_header
 from app.gateway.errors import ApiError, error_of, json_response
 from app.gateway.gateway import Gateway
 from app.gateway.limits import bounds
-from app.gateway.openai.completion import ChoiceEvents, Completion, Told, as_it_is
+from app.gateway.openai.completion import ChoiceEvents, Completion, Wording, as_it_is
 from app.gateway.producer import RecordHeaders
 from app.gateway.streams.sse import KEEP_ALIVE, EventStream
 from app.gateway.streams.while_connected import while_connected
@@ -49,7 +49,7 @@ class Reply(Protocol):
 
 
 class Exchange:
-    """One call of a caller: its requests are sent, and their answers become the reply. Errors are `told` in the words
+    """One call of a caller: its requests are sent, and their answers become the reply. Errors are put into the words
     of its API.
 
     A caller that leaves before the end cancels the answers, unless `PARLEY_GATEWAY_KEEP` is set.
@@ -62,27 +62,27 @@ class Exchange:
         caller: Caller,
         identity: Identity,
         ignored: Sequence[str] = (),
-        told: Told = as_it_is,
+        in_callers_words: Wording = as_it_is,
     ) -> None:
         self._gateway = gateway
         self._http = http
         self.caller = caller
         self._identity = identity
         self._ignored = ignored
-        self._told = told
+        self._in_callers_words = in_callers_words
 
     async def admit(self, asked: Sequence[Request]) -> Sequence[Request]:
         """The requests as they are to be sent; raises `ApiError`."""
         try:
             return await self._gateway.admit(self._identity, asked)
         except ApiError as error:
-            raise self._told(error) from None
+            raise self._in_callers_words(error) from None
 
     async def answer(
         self, asked: Sequence[Request], reply: Reply, *, stream: bool | None, headers: RecordHeaders = ()
     ) -> Response:
         """Send requests that were admitted, with these headers of their records. Raises `ApiError`."""
-        completion = Completion(self._gateway, asked, headers, self._told)
+        completion = Completion(self._gateway, asked, headers, self._in_callers_words)
         await completion.send()
         reply_headers = {"X-Request-Id": asked[0].request_id, **ignored_header(self._ignored)}
         if not stream:

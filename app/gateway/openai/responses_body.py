@@ -117,7 +117,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             return (*instructions, Message(Role.USER, self.input))
         return (*instructions, *_messages(self.input))
 
-    def told(self, error: ApiError) -> ApiError:
+    def in_callers_words(self, error: ApiError) -> ApiError:
         """The error in the words of this API."""
         if error.param == "previous_request_id":
             return invalid("previous_response_id", "names no response that can be continued: it is unknown or not kept")

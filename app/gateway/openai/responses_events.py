@@ -97,8 +97,8 @@ class ResponseEvents:
     def _read(self, event: TokenEvent) -> Iterator[Event]:
         self._version = event.model_version or self._version
         if event.error is not None:
-            told = self._given.body.told(refused(event.error.code, event.error.message))
-            yield from self._fail(told.code, told.message)
+            worded = self._given.body.in_callers_words(refused(event.error.code, event.error.message))
+            yield from self._fail(worded.code, worded.message)
             return
         if self._status == "queued":
             self._status = "in_progress"

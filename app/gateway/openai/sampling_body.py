@@ -95,7 +95,7 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
         """How this API names fields of a request that it names otherwise."""
         return {}
 
-    def told(self, error: ApiError) -> ApiError:
+    def in_callers_words(self, error: ApiError) -> ApiError:
         """The error in the words of this API."""
         return renamed(error, self.names)
 

@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/requests", tags=["requests"])
 
 _MAYBE = ["string", "null"]
 _ASKED = shape(request_id="string", user_id="string", conversation_id="string", events="string")
-_LOOKED = shape(
+_SO_FAR = shape(
     request_id="string",
     user_id="string",
     conversation_id="string",
@@ -68,8 +68,8 @@ async def ask(request: Request) -> Response:
     return json_response(reply, 202, headers_of(asked, ignored))
 
 
-@router.get("/{request_id}", responses=replies(_LOOKED, 404))
-async def look(request: Request, request_id: str) -> Response:
+@router.get("/{request_id}", responses=replies(_SO_FAR, 404))
+async def read_so_far(request: Request, request_id: str) -> Response:
     """The answer so far."""
     gateway, identity = await _of_user(request, request_id)
     conversation_id = gateway.request_producer.sent(identity.user_id, request_id)

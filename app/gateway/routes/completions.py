@@ -64,4 +64,4 @@ async def _read(request: Request, kind: type[Body]) -> tuple[Gateway, Exchange, 
     caller = await gateway.access.caller(request)
     body, ignored = await read_parameters(request, kind)
     identity = caller.identity_of(body.user_id, body.user)
-    return gateway, Exchange(gateway, request, caller, identity, ignored, body.told), body, identity
+    return gateway, Exchange(gateway, request, caller, identity, ignored, body.in_callers_words), body, identity

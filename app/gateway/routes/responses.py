@@ -40,7 +40,7 @@ async def respond(request: Request) -> Response:
     caller = await gateway.access.caller(request)
     body, ignored = await read_parameters(request, ResponsesBody)
     identity = caller.identity_of(body.user_id, body.user)
-    exchange = Exchange(gateway, request, caller, identity, ignored, body.told)
+    exchange = Exchange(gateway, request, caller, identity, ignored, body.in_callers_words)
     asked = await exchange.admit([body.request(identity, store=gateway.settings.gateway_store)])
     given = given_of(body, gateway.models.default)
     if body.background:

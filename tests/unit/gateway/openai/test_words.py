@@ -47,19 +47,19 @@ def test_what_a_request_may_not_have_is_named_as_it_was_sent(
     made = body.requests(Identity("nina"))[0] if hasattr(body, "requests") else body.request(Identity("nina"))
     with pytest.raises(WireError) as wrong:
         validate_request(made, b"nina", max_prompt_bytes=1000)
-    told = body.told(refused(wrong.value.code, wrong.value.message))
-    assert (told.param, told.status) == (param, 400)
-    assert told.message.startswith(f"{param}: ")
+    worded = body.in_callers_words(refused(wrong.value.code, wrong.value.message))
+    assert (worded.param, worded.status) == (param, 400)
+    assert worded.message.startswith(f"{param}: ")
 
 
 def test_what_a_worker_refuses_is_named_too_and_what_names_no_field_stays() -> None:
     body = body_of(ResponsesBody, {"input": "Hi", "previous_response_id": "resp_c.r"})
-    told = body.told(refused("invalid_request", "previous_request_id: conversation c has no turn of r"))
-    assert told.param == "previous_response_id"
-    assert "request_id" not in told.message
-    assert body.told(refused("model_not_found", "model: there is no 'x'")).param == "model"
+    worded = body.in_callers_words(refused("invalid_request", "previous_request_id: conversation c has no turn of r"))
+    assert worded.param == "previous_response_id"
+    assert "request_id" not in worded.message
+    assert body.in_callers_words(refused("model_not_found", "model: there is no 'x'")).param == "model"
     plain = refused("prompt_too_long", "max_tokens: not the field of this code")
-    assert body.told(plain) is plain
+    assert body.in_callers_words(plain) is plain
     assert plain.param is None
     assert refused(ErrorCode.INVALID_REQUEST, "no field: at all").param is None
 

@@ -13,7 +13,7 @@ import torch
 
 from models.engine import EngineOptions, TorchEngine
 from models.generation import FinishReason
-from models.linear import Kind, Products, place
+from models.linear import Kind, Products, replace_layers
 from models.linear.int8 import why_not
 from tests.unit.models import lora, tiny
 from tests.unit.models.engine.conftest import Oracle
@@ -204,7 +204,7 @@ async def test_layers_in_another_form_have_their_adapters(tmp_path, kind):
     made = tiny.checkpoint()
     files = [lora.save(tmp_path / f"f{n}", made.model, n) for n in range(2)]
     merged = {one.name: Oracle(dataclasses.replace(made, model=lora.merged(made.model, one.folder))) for one in files}
-    place(made.model, Products(kind, kind), torch.float32)
+    replace_layers(made.model, Products(kind, kind), torch.float32)
     engine = TorchEngine(made, EngineOptions(threads=1), adapters=files)
     await engine.start()
     jobs = [job(range(10, 40), 8, adapter=name) for name in ("f0", "f1", "")]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from models.checkpoints import Checkpoint, load_checkpoint
-from models.linear import Kind, Products, place
+from models.linear import Kind, Products, replace_layers
 from models.linear.file_rows import leave_embedding_in_file
 from models.linear.int8 import why_not
 from tests.unit.models import tiny
@@ -53,7 +53,7 @@ def test_its_rows_are_those_of_the_weights_in_memory(family: str, tmp_path: Path
     folder = saved(tmp_path, family)
     held = loaded(folder).model
     copy = tiny.model(family, tie_word_embeddings=True).to(torch.bfloat16)
-    place(copy, Products(Kind.INT8, Kind.INT8), torch.float32)
+    replace_layers(copy, Products(Kind.INT8, Kind.INT8), torch.float32)
     assert torch.equal(rows(held).flatten(), rows(copy).flatten())
 
 
@@ -73,7 +73,7 @@ def test_only_rows_that_were_asked_for_are_in_memory(family: str, tmp_path: Path
 def test_it_stays_in_memory_if_its_file_has_another_one(tmp_path: Path) -> None:
     model = tiny.model("gemma3_text", tie_word_embeddings=True).to(torch.bfloat16)
     saved(tmp_path, "gemma3_text", seed=5)
-    place(model, Products(Kind.INT8, Kind.INT8), torch.float32)
+    replace_layers(model, Products(Kind.INT8, Kind.INT8), torch.float32)
     before = rows(model)
     assert not leave_embedding_in_file(model, tmp_path)
     assert torch.equal(rows(model), before)
@@ -84,5 +84,5 @@ def test_it_stays_in_memory_if_its_file_has_another_one(tmp_path: Path) -> None:
 def test_an_embedding_that_makes_no_logits_stays_in_memory(tmp_path: Path) -> None:
     model = tiny.model("llama", tie_word_embeddings=False).to(torch.bfloat16)
     model.save_pretrained(tmp_path)
-    place(model, Products(Kind.INT8, Kind.INT8), torch.float32)
+    replace_layers(model, Products(Kind.INT8, Kind.INT8), torch.float32)
     assert not leave_embedding_in_file(model, tmp_path)

@@ -19,7 +19,7 @@ from models.engine.compute.pages import PagePool
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.generation import Job, Sampling
-from models.linear import Kind, Products, place
+from models.linear import Kind, Products, replace_layers
 from models.linear.int8 import onednn_why_not, why_not
 from models.token_stream import TokenStream
 from tests.unit.models import tiny
@@ -50,7 +50,7 @@ def checkpoint(family: str, products: Products) -> Checkpoint:
 
     made = tiny.checkpoint(kind=family, **ARCHITECTURES[family])
     try:
-        place(made.model, products, torch.float32)
+        replace_layers(made.model, products, torch.float32)
     except (RuntimeError, AttributeError) as error:
         pytest.skip(f"this CPU or torch has no such products: {error}")
     return made
@@ -122,7 +122,7 @@ def test_logits_of_integers_are_bit_for_bit_those_of_any_schedule(family: str, k
         pytest.skip(reason)
     kind = family.split(maxsplit=1)[0]
     made = tiny.checkpoint(kind=kind, **(ARCHITECTURES[family] | WIDER))
-    place(made.model, Products(kind_of_products, kind_of_products), torch.float32)
+    replace_layers(made.model, Products(kind_of_products, kind_of_products), torch.float32)
     pool = PagePool(200, 16)
     runner = Runner(made, KVCache(made.model.config, 200, made.model.device, torch.float32), pool)
     chance = random.Random(3)

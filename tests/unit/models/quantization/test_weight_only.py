@@ -6,7 +6,7 @@ import torch
 from models.checkpoints import CheckpointError, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.linear.int8 import why_not
-from models.linear.placing import held_bytes, served
+from models.linear.replacing import held_bytes, served
 from models.quantization.weight_only import Fp8Linear, Int8Linear
 from tests.unit.models import tiny
 from tests.unit.models.quantization.packer import Format, quantize_checkpoint

@@ -16,7 +16,7 @@ from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.generation import Job
-from models.linear import Kind, Products, place
+from models.linear import Kind, Products, replace_layers
 from models.linear.int8 import why_not
 from models.token_stream import TokenStream
 from tests.unit.models import tiny
@@ -121,7 +121,7 @@ def test_other_forms_of_the_weights_compute_what_the_models_own_layers_do(form):
     for changes in WAYS.values():
         model = make("llama", attention_bias=True, mlp_bias=True)
         try:
-            place(model, Products(form, form), torch.float32)
+            replace_layers(model, Products(form, form), torch.float32)
         except (RuntimeError, AttributeError) as error:
             pytest.skip(f"this CPU or torch has no such products: {error}")
         leaner, theirs = both_ways(model, **changes)

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from models.linear import Kind, Products, place
+from models.linear import Kind, Products, replace_layers
 from models.linear.embedding import NarrowEmbedding
 from models.linear.int8 import why_not
 from models.linear.packed import prepack
-from models.linear.placing import held_bytes, is_linear, served
+from models.linear.replacing import held_bytes, is_linear, served
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
 
@@ -58,7 +58,7 @@ def test_its_logits_stay_near_and_no_layer_is_left(family: str, kind: Kind) -> N
     name, changes = FAMILIES[family]
     model = tiny.model(name, **changes)
     before, held, routers = logits(model), held_bytes(model), sum(map(is_router, model.modules()))
-    place(model, Products(kind, kind), torch.float32)
+    replace_layers(model, Products(kind, kind), torch.float32)
     assert off(logits(model), before) < NEAR[kind]
     assert sum(map(is_linear, model.modules())) == 0
     assert sum(map(is_router, model.modules())) == routers
@@ -74,7 +74,7 @@ def is_router(module: nn.Module) -> bool:
 def test_the_vocabulary_alone(family: str) -> None:
     model = tiny.model(family, **ARCHITECTURES[family])
     before = logits(model)
-    place(model, Products(Kind.PLAIN, Kind.INT8), torch.float32)
+    replace_layers(model, Products(Kind.PLAIN, Kind.INT8), torch.float32)
     assert [one.out_features for one in served(model)] == [model.config.vocab_size]
     assert 0 < off(logits(model), before) < 0.05
 
@@ -85,8 +85,8 @@ def test_a_narrow_checkpoint_computes_what_its_widened_weights_do(family: str, t
     name, changes = FAMILIES[family]
     narrow = tiny.model(name, **changes, tie_word_embeddings=tied).to(torch.bfloat16)
     wide = copy.deepcopy(narrow).to(torch.float32)
-    place(narrow, Products(kind, kind), torch.float32)
-    place(wide, Products(kind, kind), torch.float32)
+    replace_layers(narrow, Products(kind, kind), torch.float32)
+    replace_layers(wide, Products(kind, kind), torch.float32)
     assert narrow.dtype is torch.float32
     assert torch.equal(logits(narrow), logits(wide))
     assert held_bytes(narrow) < held_bytes(wide)
@@ -96,14 +96,14 @@ def test_a_narrow_checkpoint_computes_what_its_widened_weights_do(family: str, t
 def test_a_tied_vocabulary_that_stays_plain_is_widened_with_the_embedding(kind: Kind) -> None:
     model = tiny.model("gemma3_text", **ARCHITECTURES["gemma3_text"]).to(torch.bfloat16)
     wide = copy.deepcopy(model).to(torch.float32)
-    place(model, Products(kind, Kind.PLAIN), torch.float32)
+    replace_layers(model, Products(kind, Kind.PLAIN), torch.float32)
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert off(logits(model), logits(wide)) < NEAR[kind]
 
 
 def test_layers_of_one_input_are_one_product(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
     model = tiny.model("gemma3_text", **ARCHITECTURES["gemma3_text"])
-    place(model, Products(kind, kind), torch.float32)
+    replace_layers(model, Products(kind, kind), torch.float32)
     attention = model.model.layers[0].self_attn
     shared = attention.q_proj.shared
     assert attention.k_proj.shared is shared
@@ -117,7 +117,7 @@ def test_layers_of_one_input_are_one_product(monkeypatch: pytest.MonkeyPatch, ki
 def test_layers_that_share_a_product_may_be_given_different_tensors(kind: Kind) -> None:
     model = tiny.model("llama")
     own = copy.deepcopy(model.model.layers[0].self_attn)
-    place(model, Products(kind, kind), torch.float32)
+    replace_layers(model, Products(kind, kind), torch.float32)
     attention = model.model.layers[0].self_attn
     first, second = torch.randn(2, 3, 64)
     for given in (first, second, first):
@@ -133,6 +133,6 @@ def test_no_weight_is_left_in_a_mapped_file(family: str, kind: Kind, tmp_path: P
     name, changes = FAMILIES[family]
     tiny.model(name, **changes).to(torch.bfloat16).save_pretrained(tmp_path)
     model = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
-    place(model, Products(kind, kind), torch.float32)
+    replace_layers(model, Products(kind, kind), torch.float32)
     (file,) = tmp_path.glob("*.safetensors")
     assert str(file) not in Path("/proc/self/maps").read_text(encoding="utf-8")

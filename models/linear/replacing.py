@@ -20,7 +20,7 @@ ROUTERS = frozenset({"gate", "router", "shared_expert_gate"})
 
 
 @torch.inference_mode()
-def place(model: Any, products: Products, dtype: torch.dtype) -> None:
+def replace_layers(model: Any, products: Products, dtype: torch.dtype) -> None:
     """Keep the linear layers of `model` in the forms of `products`, one after the other: each frees its weight.
 
     The model may be in a narrower data type than `dtype`, in which it computes afterwards. Its embedding stays narrow
@@ -30,7 +30,7 @@ def place(model: Any, products: Products, dtype: torch.dtype) -> None:
     is_tied = head is not None and head.weight is embedding.weight
     if products.layers is not Kind.PLAIN:
         for module in [one for name, one in model.named_modules() if name and not isinstance(one, nn.ModuleList)]:
-            _place_children(module, products.layers, head, dtype)
+            _replace_children(module, products.layers, head, dtype)
     if products.vocabulary is not Kind.PLAIN and is_linear(head):
         name = next(name for name, module in model.named_modules() if module is head)
         made = ServedLinear.of(*weight_and_bias(head), products.vocabulary, dtype, is_copy=is_tied)
@@ -58,7 +58,7 @@ def _release_files(model: Any) -> None:
             setattr(module, name, copies[weight])
 
 
-def _place_children(module: nn.Module, kind: Kind, head: Any, dtype: torch.dtype) -> None:
+def _replace_children(module: nn.Module, kind: Kind, head: Any, dtype: torch.dtype) -> None:
     layers = {
         name: child
         for name, child in module.named_children()
