@@ -88,14 +88,18 @@ async def test_an_admin_erases_users_of_its_own_tenant_and_others_are_refused(
 
             await client.asked("acme/nina", "hello", max_tokens=1)
             assert (await http.delete("/v1/admin/users/acme/nina", headers=admin)).status_code == 202
+            wanted = {
+                ("acme/nina", "erasure", "done"),
+                ("acme/ada", "admin", "erase acme/nina"),
+                ("acme/ada", "denied", "unauthorized"),
+            }
             async with asyncio.timeout(60):
                 while True:
                     found = [
                         decode(AuditRecord, record.value, record.headers) for record in await client.records("audit")
                     ]
                     kinds = {(one.user_id, one.action.value, one.outcome) for one in found}
-                    if {("acme/nina", "erasure", "done"), ("acme/ada", "admin", "erase acme/nina")} <= kinds:
+                    if wanted <= kinds:
                         break
                     await asyncio.sleep(0.2)
-            assert ("acme/ada", "denied", "unauthorized") in kinds
         assert gateway.stop() == 0

@@ -13,6 +13,7 @@ import pytest
 from app.local.milvus import MilvusNode
 from app.search.milvus.connection import Milvus
 from tests.integration.search.history import Bench, turn
+from tests.integration.waiting import until
 
 StartMilvus = Callable[[], MilvusNode]
 
@@ -35,8 +36,7 @@ async def test_nothing_is_lost_or_doubled_when_the_server_is_killed_and_comes_ba
                 await bench.settled(30)
                 node.kill()
             if number == 100:
-                await asyncio.sleep(1)
-                assert bench.writer.stats().trouble
+                await until(lambda: bool(bench.writer.stats().trouble))
                 node.spawn()
             await asyncio.sleep(0.005)
         await bench.settled(150)

@@ -12,7 +12,7 @@ from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
 
-TTL_S = 5.0
+TTL_S = 8.0
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def restart(worker: WorkerProcess, *, kill: bool) -> None:
 async def test_a_conversation_is_remembered_within_its_ttl_and_forgotten_after_it(client: Client) -> None:
     user = client.user()
     await client.asked(user, "one", max_tokens=2)
-    await asyncio.sleep(3.0)
+    await asyncio.sleep(2.0)
     assert await prompt_tokens(client, user, "two") > alone("two")
     await asyncio.sleep(TTL_S + 1.0)
     assert await prompt_tokens(client, user, "three") == alone("three")
