@@ -14,11 +14,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import TextIO
+
+from app.local.kafka import KafkaCluster
+from app.local.report import LocalError
 
 LOGS = Path("build")
 PROGRESS_S = 60.0
@@ -30,10 +34,10 @@ RUNS = {
     "worker": ["tests/integration/worker"],
     "gateway": ["tests/integration/gateway"],
     "others": ["tests"],
-    "unit": ["tests/unit"],
     "simulation": ["tests/simulation"],
-    "browser": ["tests/browser"],
+    "unit": ["tests/unit"],
     "faults": ["tests/faults"],
+    "browser": ["tests/browser"],
 }
 COMPUTED = frozenset({"models", "unit", "simulation"})
 NICENESS = 5
@@ -102,6 +106,7 @@ def main() -> int:
             runs.append(Run(name, paths, log))
             stack.callback(runs[-1].stop)
         print(f"logs: {', '.join(run.log.name for run in runs)}", flush=True)
+        _archive_classes()
         _finish(runs)
         failed = [run.name for run in runs if run.has_failed]
         for run in sorted(runs, key=lambda run: run.has_failed):
@@ -115,6 +120,14 @@ def main() -> int:
         print("tests/engines is skipped: `make engines` has not made its environment")
     print(f"failed: {', '.join(failed)}" if failed else "all tests passed")
     return bool(failed)
+
+
+def _archive_classes() -> None:
+    """A broker leaves them when it is stopped; those of the tests are many, and most are killed."""
+    with suppress(LocalError), TemporaryDirectory() as folder:
+        cluster = KafkaCluster(Path(folder))
+        cluster.start()
+        cluster.stop()
 
 
 def _finish(runs: Sequence[Run]) -> None:

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
+from app.local.class_archive import WRITTEN, ClassArchive
 from app.local.jars import kafka_jars
 from app.local.ports import LOOPBACK, free_port
 from app.local.process import BackgroundProcess, LocalServer, signals_held
@@ -64,14 +65,16 @@ class KafkaNode(LocalServer):
     def spawn(self, report: Report = silent) -> None:
         java = str(find_java())
         class_path = ":".join(map(str, kafka_jars(report)))
+        archive = ClassArchive(java, class_path)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._config.write_text(as_text(self._properties))
         (self.folder / "log4j2.properties").write_text(LOGGING)
         if not (self.folder / "data" / "meta.properties").exists():
-            self._format(java, class_path)
+            self._format([java, *archive.options()], class_path)
         self.process.spawn([
             java,
             self.process.marker,
+            *archive.options_of_broker(self.folder),
             f"-Xmx{self._heap_mb}m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",  # the second compiler costs more than it saves in a broker's first minutes
@@ -85,8 +88,14 @@ class KafkaNode(LocalServer):
             str(self._config),
         ])  # fmt: skip
 
-    def _format(self, java: str, class_path: str) -> None:
-        command = [java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path]
+    def stop(self, timeout: float = 20.0) -> bool:
+        has_run = super().stop(timeout)
+        if (self.folder / WRITTEN).is_file():
+            ClassArchive(str(find_java()), ":".join(map(str, kafka_jars(silent)))).keep(self.folder)
+        return has_run
+
+    def _format(self, java: Sequence[str], class_path: str) -> None:
+        command = [*java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path]
         command += ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", self.cluster_id]
         command += ["-c", str(self._config)]
         for name, password in self._scram.items():
