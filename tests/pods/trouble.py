@@ -153,7 +153,7 @@ class Trouble:
         await asyncio.to_thread(self.chart.until_ready, SPACE, PODS - 2 + count)
 
     async def drain(self) -> None:
-        """A second node comes, the first one is cordoned and drained."""
+        """A second node comes, the first one is cordoned and drained of the release that answers the callers."""
         cluster = self.cluster
         folder = cluster.folder / "node-2"
         second = Node(folder, cluster.plane, cluster.images, number=2)
@@ -162,7 +162,8 @@ class Trouble:
             cluster.plane.patch(f"/api/v1/nodes/{cluster.node.name}", {"spec": {"unschedulable": True}})
             await self._evicted()
         self.chart.show()
-        left = [one for one in cluster.plane.pods(SPACE) if one["spec"].get("nodeName") == cluster.node.name]
+        pods = [*self.chart.pods("worker"), *self.chart.pods("gateway")]
+        left = [one for one in pods if one["spec"].get("nodeName") == cluster.node.name]
         self.wrong += [f"{one['metadata']['name']} is still on the drained node" for one in left if _is_alive(one)]
         cluster.plane.patch(f"/api/v1/nodes/{cluster.node.name}", {"spec": {"unschedulable": False}})
 
