@@ -119,17 +119,23 @@ async def _replay(settings: Settings, choice: Choice, way: Way) -> Counter[str]:
     requests = producer(cluster)
     await start(requests)
     counts: Counter[str] = Counter()
-    failures: tuple[BaseException, ...] = ()
+    failure: Exception | None = None
     try:
         async with TokenReader(cluster, topic("tokens")) as tokens, erasures_from_now(settings) as erasures:
             await _Replay(settings, way, requests, tokens, erasures, counts).run(choice)
-    except* (KafkaError, KafkaUnusableError) as failed:
-        failures = failed.exceptions
+    except (ExceptionGroup, KafkaError, KafkaUnusableError) as failed:
+        failure = _first(failed)
     finally:
         await stop(requests)
-    if failures:
-        raise KafkaUnusableError(f"the replay has ended after {counts.total()} turns: {failures[0]}")
+    if isinstance(failure, KafkaError | KafkaUnusableError):
+        raise KafkaUnusableError(f"the replay has ended after {counts.total()} turns: {failure}")
+    if failure is not None:
+        raise failure  # as that of a reader who has left: `parley replay ... | head`
     return counts
+
+
+def _first(failed: Exception) -> Exception:
+    return _first(failed.exceptions[0]) if isinstance(failed, ExceptionGroup) else failed
 
 
 @dataclass(slots=True)

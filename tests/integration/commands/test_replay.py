@@ -155,6 +155,16 @@ async def test_what_is_open_is_cancelled_by_ctrl_c(settings: Settings, terminal:
     assert worker.controls == [Cancel(request_id=asked.request_id, user_id="ann")]
 
 
+async def test_a_reader_who_leaves_ends_it_without_a_word(settings: Settings, terminal: Terminal) -> None:
+    await write(settings, *(turn("ann", f"{number}", "one two", "1", NOW) for number in range(3)))
+    async with scripted_worker(settings), terminal.start("replay", "small", "--at-once", "1") as process:
+        assert process.stdout is not None
+        process.stdout._transport.close()  # type: ignore[attr-defined]
+        assert process.stderr is not None
+        errors = await asyncio.wait_for(process.stderr.read(), 60)
+        assert (await process.wait(), errors) == (1, b"")
+
+
 async def test_a_topic_that_is_not_there_is_named(terminal: Terminal) -> None:
     """`parley topics create` would not help: it does not know the topic."""
     done = await terminal.run("replay", "small", "--topic", "not-there")
