@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -18,12 +19,19 @@ from app.printable import printable
 from app.search.vector_store import Hit
 
 _LONGEST = 240
+_TABLE_WIDTH = 76
+"""A narrower terminal has no room for the texts beside the other columns."""
 _SHORTEST_WORD = 3
 _WHO = {"user": ("user", "cyan"), "assistant": ("assistant", "magenta")}
 
 
 def show(hits: Sequence[Hit], query: str, console: Console) -> None:
     words = _words(query)
+    if console.width < _TABLE_WIDTH:
+        for rank, hit in enumerate(hits, start=1):
+            console.print(Text(f"{rank}  {when(hit.created_at)}  ", style="dim").append(*_WHO[hit.role]))
+            console.print(Padding(passage(hit.text, words), (0, 0, 1, 2)))
+        return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
     table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("near", justify="right", no_wrap=True)

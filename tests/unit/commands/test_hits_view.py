@@ -37,6 +37,14 @@ def test_hit_is_shown_with_its_nearness_side_and_text() -> None:
     assert "My package never arrived" in line
 
 
+def test_a_narrow_terminal_shows_the_whole_text_below_its_time() -> None:
+    lines = printed(hit("My package never arrived, and nobody told me why"), width=40).splitlines()
+    assert lines[0].startswith("1  ")
+    assert lines[0].endswith("user")
+    assert " ".join(line.strip() for line in lines[1:]).strip() == "My package never arrived, and nobody told me why"
+    assert max(map(len, lines)) <= 40
+
+
 def test_words_of_the_query_are_marked_whatever_their_case() -> None:
     shown = passage("A Package, and packages", _words("the package?"))
     assert [shown.plain[span.start : span.end] for span in shown.spans] == ["Package", "package"]
