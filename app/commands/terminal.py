@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PIPE_WIDTH = 200
+_CANCEL_AGAIN_S = 2.0
+"""Longer than a cleanup takes while Kafka answers."""
 
 
 class WrongUseError(click.ClickException):
@@ -77,11 +79,29 @@ def run(work: Coroutine[Any, Any, T], *, only_reads: bool = False) -> T:
 
 
 async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
-    """Make SIGTERM cancel the coroutine instead of interrupting an arbitrary task."""
-    task = asyncio.current_task()
+    """Make SIGTERM and Ctrl-C cancel the coroutine instead of interrupting an arbitrary task; a second Ctrl-C ends it
+    without its cleanup. It is cancelled until it ends: libraries drop a cancellation, as `asyncio.wait_for` does where
+    what it waits for comes in the same moment (https://github.com/python/cpython/issues/86296).
+    """
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None, "runs in a task"
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await work
+    before = signal.getsignal(signal.SIGINT)
+
+    def leave() -> None:
+        task.cancel()
+        loop.call_later(_CANCEL_AGAIN_S, leave)
+
+    def interrupt(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        loop.call_soon_threadsafe(leave)
+
+    loop.add_signal_handler(signal.SIGTERM, leave)
+    if before is not signal.SIG_IGN:  # as a shell starts background jobs
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        return await work
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def note(text: str) -> None:
