@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from types import FrameType
 from typing import NoReturn
 
 
@@ -20,9 +21,20 @@ def end_process(code: int) -> NoReturn:
     atexit._run_exitfuncs()  # noqa: SLF001 - all that the ordinary end would do, but the end of the interpreter
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # the reader of stdout is gone
+        with suppress(OSError, ValueError, RuntimeError):  # its reader is gone, or a signal has interrupted a write
             stream.flush()
     os._exit(code)
+
+
+def exit_at_signal(_number: int, frame: FrameType | None) -> NoReturn:
+    """A handler that ends the process by `SystemExit`, so that cleanup runs; at once while a module is imported, since
+    the compiler drops any exception but `KeyboardInterrupt` where it folds constants.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            end_process(0)
+        frame = frame.f_back
+    sys.exit(0)
 
 
 def end_at_signals() -> None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from app.process_end import end_process
+from app.process_end import end_process, exit_at_signal
 
 _OWN = {
     "audit": "app.commands.audit:audit",
@@ -117,15 +117,10 @@ def worker(arguments: tuple[str, ...]) -> None:
 
 
 def main() -> NoReturn:
-    # During an import nothing needs the signal; commands that clean up install their own handler.
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, exit_at_signal)
     try:
         parley(prog_name="parley")
         code: object = 0
     except SystemExit as end:
         code = end.code
     end_process(code if isinstance(code, int) else 1 if code else 0)
-
-
-def _leave(_number: int, _frame: object) -> NoReturn:
-    sys.exit(0)

@@ -9,13 +9,13 @@ import sys
 import warnings
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
 
 from app.kafka.clients import KafkaUnusableError
-from app.process_end import end_at_signals
+from app.process_end import end_at_signals, exit_at_signal
 from app.settings import Settings, load_settings, unknown_settings
 from app.settings.sources import SettingsError
 
@@ -57,7 +57,7 @@ def warn_of_unknown_settings() -> None:
 def plain_failures() -> Iterator[None]:
     """Report failures of Kafka in one line with exit code 1, without log lines of its client; SIGTERM exits cleanly."""
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    before = signal.signal(signal.SIGTERM, _leave)
+    before = signal.signal(signal.SIGTERM, exit_at_signal)
     try:
         yield
     except KafkaUnusableError as error:
@@ -107,10 +107,6 @@ async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
 def note(text: str) -> None:
     """Print a status line to standard error."""
     click.echo(text, err=True)
-
-
-def _leave(_number: int, _frame: object) -> NoReturn:
-    sys.exit(0)
 
 
 def print_table(table: Table) -> None:

@@ -88,7 +88,7 @@ class Caller:
 
     def _identity(self, named: str | None, label: str | None) -> Identity:
         if self._grant is not None and self._grant.user is not None:
-            return _own(self._grant, self._request.query_params.get("user_id") or named)
+            return _own(self._grant, {self._request.query_params.get("user_id") or None, named})
         user = self._naming.user(self._request, named, label)
         if self._grant is None:
             return DevelopmentIdentity(user or DEVELOPER)
@@ -155,7 +155,7 @@ def _credential(request: HTTPConnection) -> str:
     return ""
 
 
-def _own(grant: Grant, named: str | None) -> Identity:
-    if grant.user is None or named not in {None, grant.user}:
+def _own(grant: Grant, named: set[str | None]) -> Identity:
+    if grant.user is None or named - {None, grant.user}:
         raise ApiError(ErrorCode.UNAUTHORIZED, "this key belongs to another user", status=403, param="user_id")
     return Identity(grant.user, grant.tenant)

@@ -35,6 +35,8 @@ class Naming:
         """
         given = {request.query_params.get("user_id"), named} - {None, ""}
         if (header := _value(request, self.user_header)) is None:
+            if len(given) > 1:
+                raise invalid("user_id", "the query and the body name different users")
             return request.query_params.get("user_id") or named or label
         if given - {header}:
             message = f"user_id: the header {self.user_header} names another user"

@@ -199,7 +199,7 @@ async def test_a_key_is_its_user_and_nobody_else() -> None:
     assert await asks.identify(request("Bearer key-of-nina-0123")) == Identity("nina")
     assert await asks.identify(request("Bearer key-of-nina-0123", "user_id=nina")) == Identity("nina")
     assert await asks.identify(request("Bearer key-of-acme-0123")) == Identity("omar", "acme")
-    for query, named in (("user_id=omar", None), ("", "omar"), ("user_id=acme/omar", None)):
+    for query, named in (("user_id=omar", None), ("", "omar"), ("user_id=nina", "omar"), ("user_id=acme/omar", None)):
         with pytest.raises(ApiError) as refused:
             await asks.identify(request("Bearer key-of-nina-0123", query), named)
         assert refused.value.status == 403
@@ -296,7 +296,10 @@ async def test_without_keys_the_user_is_the_one_that_is_named() -> None:
     asks = access()
     assert asks.development
     assert (await asks.identify(request())).user_id == "dev"
-    assert (await asks.identify(request("Bearer anything", "user_id=a/b"), "omar")).user_id == "a/b"
+    assert (await asks.identify(request("Bearer anything", "user_id=a/b"))).user_id == "a/b"
+    assert (await asks.identify(request("Bearer anything"), "omar")).user_id == "omar"
+    with pytest.raises(ApiError, match="user_id: the query and the body name different users"):
+        await asks.identify(request("Bearer anything", "user_id=a/b"), "omar")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.4", "::", "parley.example"])
