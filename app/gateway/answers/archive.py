@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 from collections.abc import AsyncGenerator
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 MARGIN_S = 60.0
 _AT_ONCE = 4
 _POLL_MS = 200
+_OPEN_S = 0.5
+"""How long records of open transactions are waited for. A commit takes some hundredths of a second."""
 _MOST_OF_A_BATCH = 500
 """Records, after which other tasks of the event loop run."""
 
@@ -270,13 +273,16 @@ async def scan(
 ) -> AsyncGenerator[ConsumerRecord, None]:
     """The records of `partition` since that time, or the last ones; at most `most`. Raises `ApiError`. Close it if you
     leave it early.
+
+    A transaction is committed in one partition after the other. Whoever has read the end of an answer may ask for its
+    turn in between, so records of open transactions are waited for, a moment.
     """
     records = consumer(cluster)
     records.assign([partition])
     try:
         await start(records)
         try:
-            end = (await records.end_offsets([partition]))[partition]
+            committed = end = (await records.end_offsets([partition]))[partition]
             if since_ms is None:
                 first = max((await records.beginning_offsets([partition]))[partition], end - most)
             else:
@@ -284,13 +290,16 @@ async def scan(
                 first = end if later is None else later.offset
                 end = min(end, first + most)
             records.seek(partition, first)
-            position = first
-            while position < end:
+            position, written, give_up_at = first, None if first < end == committed else end, math.inf
+            while (written is None or position < written) and time.monotonic() < give_up_at:
                 batches = await records.getmany(timeout_ms=_POLL_MS, max_records=_MOST_OF_A_BATCH)
                 for record in batches.get(partition, ()):
                     position = record.offset + 1
                     yield record
                 position = max(position, await records.position(partition))
+                if written is None and position >= end:  # a fetch has told where the log ends
+                    written = max(end, records.highwater(partition) or 0)
+                    give_up_at = time.monotonic() + _OPEN_S
         finally:
             await stop(records)
     except (KafkaError, KafkaUnusableError) as error:
