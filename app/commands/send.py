@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import TextIO
 
@@ -28,9 +29,14 @@ def send(file: TextIO, topic: str) -> None:
 
 
 async def _send(settings: Settings, file: TextIO, topic: str) -> int:
-    async with Sender(settings, topic) as sender:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                await sender.send(number, line)
+    sender, number = Sender(settings, topic), 0
+    try:
+        async with sender:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    await sender.send(number, line)
+    except asyncio.CancelledError:
+        note(f"stopped at line {number}: sent {sender.sent} to {settings.topic(topic)!r}")
+        raise
     note(f"sent {sender.sent} to {settings.topic(topic)!r}" + (f", {sender.failed} not" if sender.failed else ""))
     return sender.failed

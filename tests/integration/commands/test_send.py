@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from app.settings import Settings
 from app.wire.control import Cancel, Erase
 from app.wire.request import Request
-from tests.integration.commands.terminal import Terminal
+from tests.integration.commands.terminal import Terminal, ended
 from tests.integration.scripted_worker import ScriptedWorker, scripted_worker
 from tests.integration.waiting import until
 
@@ -78,3 +79,16 @@ async def test_controls_are_sent_too(settings: Settings, terminal: Terminal) -> 
 
 async def test_file_that_is_not_there_is_wrong_use(terminal: Terminal) -> None:
     assert (await terminal.run("send", "nowhere.jsonl")).code == 2
+
+
+async def test_ctrl_c_says_how_many_were_sent(settings: Settings, terminal: Terminal, tmp_path: Path) -> None:
+    file = tmp_path / "requests.jsonl"
+    file.write_text("".join(f'{{"request_id": "r{n}", "user_id": "nina", "prompt": "wait"}}\n' for n in range(100_000)))
+    async with scripted_worker(settings) as worker, terminal.start("send", str(file)) as process:
+        await until(lambda: bool(worker.requests))
+        process.terminate()
+        done = await ended(process)
+    told = re.fullmatch(r"stopped at line (\d+): sent (\d+) to '.*requests'\n", done.err)
+    assert told is not None, done.err
+    assert done.code == 0
+    assert 0 < int(told[2]) <= int(told[1]) < 100_000
