@@ -17,7 +17,7 @@ class Proxy:
         self.delay_s = 0.0
         self.silent = False
         self.connections = 0
-        self._target_port = target_port
+        self.target_port = target_port
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -53,7 +53,7 @@ class Proxy:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
-            to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+            to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
         except OSError:
             writer.transport.abort()
             return

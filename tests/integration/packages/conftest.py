@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,8 +12,11 @@ from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from tests.faults.proxy import Proxy
 from tests.faults.worker_process import WorkerProcess
+from tests.integration.commands.stored import turn, write
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.worker.conftest import module_settings
+
+MOVED = "the whole answer, as its turn has it"
 
 
 @pytest.fixture(scope="package")
@@ -54,6 +58,21 @@ def workers(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Ite
     workers = Workers(settings, tmp_path_factory)
     yield workers
     workers.stop()
+
+
+@pytest.fixture(scope="package")
+def moved(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway of the topics to which users have moved."""
+    settings = module_settings(kafka, tmp_path_factory.mktemp("settings"), gateway_wait_s=2.0)
+    with GatewayProcess(settings, tmp_path_factory.mktemp("gateway") / "gateway.log") as gateway:
+        yield gateway
+
+
+async def move(proxy: Proxy, moved: GatewayProcess, request_id: str) -> None:
+    """As docs/operations/partitions.md: the answer has ended meanwhile, and its turn alone is on the new topics."""
+    await write(moved.settings, turn("nina", request_id, "hello", MOVED, time.time_ns() // 1_000_000))
+    proxy.target_port = moved.settings.gateway_port
+    proxy.reset()
 
 
 async def hang_until_reconnected(proxy: Proxy) -> None:

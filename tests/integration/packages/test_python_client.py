@@ -21,7 +21,7 @@ from parley_client import (
 from app.settings import Settings
 from tests.faults.proxy import Proxy
 from tests.integration.gateway.gateway_process import GatewayProcess
-from tests.integration.packages.conftest import Workers, hang_until_reconnected
+from tests.integration.packages.conftest import MOVED, Workers, hang_until_reconnected, move
 
 WAYS = ["http", "kafka"]
 
@@ -182,6 +182,24 @@ async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
         await hanging
     assert following.answer.text == await kept(gateway, following.request_id)
     assert len(following.answer.tokens) == 60
+
+
+async def test_an_answer_of_which_the_turn_alone_is_left_is_shown_whole(
+    gateway: GatewayProcess, moved: GatewayProcess, workers: Workers
+) -> None:
+    async with (
+        asyncio.timeout(45),
+        Proxy(gateway.settings.gateway_port) as proxy,
+        AsyncParley(f"http://127.0.0.1:{proxy.port}", user="nina") as parley,
+    ):
+        following, cuts = await parley.ask("hello", max_tokens=200), []
+        async for update in following:
+            cuts.append(update.cut)
+            if update.answer.position == 5:
+                await move(proxy, moved, following.request_id)
+        assert (following.answer.text, cuts[-1]) == (MOVED, 0)
+        with pytest.raises(RefusedError, match="no request with this id"):
+            await parley.follow("another", after=7).result()
 
 
 @pytest.mark.parametrize("way", WAYS)

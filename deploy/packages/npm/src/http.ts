@@ -65,18 +65,20 @@ export class Http {
     const path = `/v1/requests/${encodeURIComponent(requestId)}`
     const patience = new Patience(this.#patienceMs)
     let place = after
+    let last: Partial<TokenEvent> = {}
     for (;;) {
       const silence = new Silence(this.#silentMs, signal)
       try {
         const reply = await silence.broken(this.#fetch('GET', `${path}/events`, silence.signal, undefined, place))
         if (!reply.ok) throw await silence.broken(refusal(reply))
         if (reply.status === 204) {
-          throw new RefusedError(204, 'invalid_request', `after: the answer has ended before ${place}`, 'after')
+          yield await this.#whole(path, place, last, signal)
+          return
         }
         for await (const block of blocks(reply, silence)) {
           patience.heard()
           place = block.id ?? place
-          if (block.event) yield block.event
+          if (block.event) yield (last = block.event)
         }
         // A stream without an end: its gateway has stopped, or knows no such request.
         await this.json('GET', path, signal)
@@ -87,6 +89,19 @@ export class Http {
         silence.end()
       }
     }
+  }
+
+  /**
+   * The end of an answer whose tokens are in no log any more, as after a move to other topics: its turn has the text
+   * alone, which takes the place of what was read of it.
+   */
+  async #whole(path: string, place: number, last: Partial<TokenEvent>, signal?: AbortSignal): Promise<TokenEvent> {
+    const { status, ...answer } = await this.json<TokenEvent & { status: TokenEvent['type'] }>('GET', path, signal)
+    if (answer.index || !answer.text) {
+      throw new RefusedError(204, 'invalid_request', `after: the answer has ended before ${place}`, 'after')
+    }
+    const { request_id, user_id, conversation_id } = { ...answer, ...last }
+    return { ...answer, request_id, user_id, conversation_id, type: status, epoch: (last.epoch ?? -1) + 1 }
   }
 
   async #fetch(method: string, path: string, signal?: AbortSignal, body?: unknown, place = 0): Promise<Response> {

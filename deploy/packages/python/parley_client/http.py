@@ -31,6 +31,10 @@ class _AgainError(Exception):
         self.refused = refused
 
 
+class _BehindTheEndError(Exception):
+    """The gateway has nothing behind the index that was read last."""
+
+
 class HttpTransport:
     """`user` is named in each call, as without keys or with a tenant's key; with a user's own key it is not needed."""
 
@@ -57,6 +61,7 @@ class HttpTransport:
 
     async def follow(self, request_id: str, after: int) -> Records:
         heard_at, pause_s = time.monotonic(), 0.1
+        last: Event = {}
         while True:
             try:
                 async for place, event in self._stream(request_id, after):
@@ -64,7 +69,11 @@ class HttpTransport:
                     after = place if place is not None else after
                     if event is None:
                         continue
+                    last = event
                     yield 0, None, event
+            except _BehindTheEndError:
+                yield 0, None, await self._whole(request_id, after, last)
+                return
             except (httpx.TransportError, _AgainError) as error:
                 self._check_patience(heard_at, error)
             else:
@@ -73,6 +82,16 @@ class HttpTransport:
                 self._check_patience(heard_at, "the streams end without the answer's end")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _whole(self, request_id: str, after: int, last: Event) -> Event:
+        """The end of an answer whose tokens are in no log any more, as after a move to other topics: its turn has the
+        text alone, which takes the place of what was read of it.
+        """
+        answer = await self._call("GET", _path(request_id))
+        if answer["index"] or not answer["text"]:
+            raise RefusedError(204, "invalid_request", f"after: the answer has ended before {after}", "after")
+        about = {name: last.get(name, answer[name]) for name in ("request_id", "user_id", "conversation_id")}
+        return {**answer, **about, "type": answer["status"], "epoch": int(last.get("epoch", -1)) + 1}
 
     async def cancel(self, request_id: str) -> None:
         await self._call("DELETE", _path(request_id))
@@ -87,7 +106,7 @@ class HttpTransport:
         path = f"{_path(request_id)}/events"
         async with self._http.stream("GET", path, headers=headers, timeout=self._silent) as reply:
             if reply.status_code == 204:
-                raise RefusedError(204, "invalid_request", f"after: the answer has ended before {after}", "after")
+                raise _BehindTheEndError
             if reply.status_code != 200:
                 await reply.aread()
                 raise _refusal(reply)
