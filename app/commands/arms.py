@@ -70,7 +70,10 @@ def wilson(hits: int, of: int) -> Estimate | None:
     middle = share + _Z**2 / (2 * of)
     spread = _Z * math.sqrt(share * (1 - share) / of + _Z**2 / (4 * of**2))
     scale = 1 + _Z**2 / of
-    return Estimate(share, max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale))
+    # At both ends the interval touches the end, but for the last digits of a float.
+    least = (middle - spread) / scale if hits else 0.0
+    most = (middle + spread) / scale if hits < of else 1.0
+    return Estimate(share, least, most)
 
 
 def bootstrapped(values: Sequence[float], figure: Callable[[Any], Any]) -> Estimate | None:

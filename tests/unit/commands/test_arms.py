@@ -32,3 +32,12 @@ def test_an_arm_without_answers_has_no_latencies() -> None:
     assert (figures["requests"], figures["errors"].value, figures["users"]) == (2, 1.0, 1)
     assert figures["first_token_p95_ms"] is None
     assert wilson(0, 0) is None
+
+
+@pytest.mark.parametrize("of", [1, 7, 11, 100, 1003])
+def test_a_share_of_none_or_all_has_an_interval_that_begins_or_ends_exactly_there(of: int) -> None:
+    none, every = wilson(0, of), wilson(of, of)
+    assert none is not None
+    assert every is not None
+    assert (none.low, every.high) == (0.0, 1.0)
+    assert 0.0 < none.high == pytest.approx(1.0 - every.low)
