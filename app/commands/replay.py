@@ -33,6 +33,7 @@ from app.wire.turn import Turn
 from models.generation import FinishReason
 
 ERASED = "left out: they were erased meanwhile"
+_CANCEL_S = 3.0
 _ANSWERED = frozenset({FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS})
 
 
@@ -191,7 +192,11 @@ class _Replay:
                 answer = update.answer
         except asyncio.CancelledError:
             cancel = Cancel(request_id=request.request_id, user_id=turn.user_id)
-            await self._send(self.settings.topic("controls"), cancel)
+            try:
+                async with asyncio.timeout(_CANCEL_S):
+                    await self._send(self.settings.topic("controls"), cancel)
+            except TimeoutError:
+                note(f"the request {request.request_id} of {turn.user_id} goes on: Kafka does not take its cancel")
             raise
         finally:
             following.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from app.commands.replay import ERASED
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.commits.handover import Handover, encode_metadata
 from app.kafka.clients import consumer
+from app.kafka.topics import create_topics
+from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from app.wire.control import Cancel
 from app.wire.request import Priority
@@ -153,6 +156,23 @@ async def test_what_is_open_is_cancelled_by_ctrl_c(settings: Settings, terminal:
         await until(lambda: bool(worker.controls))
     assert (done.code, done.out) == (0, "")
     assert worker.controls == [Cancel(request_id=asked.request_id, user_id="ann")]
+
+
+async def test_a_kafka_that_hangs_keeps_nobody_from_leaving(
+    start_kafka: Callable[..., KafkaCluster], terminal: Terminal
+) -> None:
+    cluster = await asyncio.to_thread(start_kafka)
+    terminal = terminal.having(broker=cluster.broker_setting)
+    await create_topics(terminal.settings)
+    await write(terminal.settings, turn("ann", "1", "wait here", "1", NOW))
+    async with scripted_worker(terminal.settings) as worker, terminal.start("replay", "small") as process:
+        await until(lambda: bool(worker.requests))
+        cluster.nodes[0].suspend()
+        process.terminate()
+        done = await ended(process)
+        cluster.nodes[0].resume()
+    assert (done.code, done.out) == (0, "")
+    assert "goes on: Kafka does not take its cancel" in done.err
 
 
 async def test_a_reader_who_leaves_ends_it_without_a_word(settings: Settings, terminal: Terminal) -> None:
