@@ -77,12 +77,6 @@ class Run:
     def has_failed(self) -> bool:
         return self.process is None or self.process.returncode != 0
 
-    def stop(self) -> None:
-        """As Ctrl-C would: pytest's fixtures end their servers."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-            self.process.wait()
-
     def progress(self) -> str:
         percents = re.findall(r"\[ *(\d+%)]$", self.text(), re.MULTILINE)
         return f"{self.name} {percents[-1] if percents else '0%'}"
@@ -100,11 +94,11 @@ def main() -> int:
     LOGS.mkdir(exist_ok=True)
     signal.signal(signal.SIGTERM, _interrupt)
     with ExitStack() as stack:
-        runs = []
+        runs: list[Run] = []
+        stack.callback(_stop, runs)
         for name, paths in RUNS.items():
             log = stack.enter_context((LOGS / f"test-{name}.log").open("w"))
             runs.append(Run(name, paths, log))
-            stack.callback(runs[-1].stop)
         print(f"logs: {', '.join(run.log.name for run in runs)}", flush=True)
         _archive_classes()
         _finish(runs)
@@ -141,6 +135,15 @@ def _finish(runs: Sequence[Run]) -> None:
         if time.monotonic() - told > PROGRESS_S:
             told = time.monotonic()
             print(", ".join(run.progress() for run in runs), flush=True)
+
+
+def _stop(runs: Sequence[Run]) -> None:
+    """As Ctrl-C would: pytest's fixtures end their servers."""
+    left = [run.process for run in runs if run.process is not None and run.process.poll() is None]
+    for process in left:
+        process.send_signal(signal.SIGINT)
+    for process in left:
+        process.wait()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

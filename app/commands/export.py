@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import sys
 from collections import Counter
@@ -114,6 +115,9 @@ async def _export(
     except (KafkaError, KafkaUnusableError, HideError) as error:
         raise click.ClickException(f"{error}; what has been written is incomplete") from None
     except BrokenPipeError:
+        sys.exit(1)
+    except asyncio.CancelledError:
+        note(f"stopped after {done.lines} lines: what has been written is incomplete")
         sys.exit(1)
     return done
 

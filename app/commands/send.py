@@ -37,6 +37,6 @@ async def _send(settings: Settings, file: TextIO, topic: str) -> int:
                     await sender.send(number, line)
     except asyncio.CancelledError:
         note(f"stopped at line {number}: sent {sender.sent} to {settings.topic(topic)!r}")
-        raise
+        sys.exit(1)
     note(f"sent {sender.sent} to {settings.topic(topic)!r}" + (f", {sender.failed} not" if sender.failed else ""))
     return sender.failed

@@ -90,5 +90,5 @@ async def test_ctrl_c_says_how_many_were_sent(settings: Settings, terminal: Term
         done = await ended(process)
     told = re.fullmatch(r"stopped at line (\d+): sent (\d+) to '.*requests'\n", done.err)
     assert told is not None, done.err
-    assert done.code == 0
+    assert done.code == 1
     assert 0 < int(told[2]) <= int(told[1]) < 100_000
