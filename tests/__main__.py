@@ -15,13 +15,13 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import TextIO
 
-from app.local.kafka import KafkaCluster
+from app.local.kafka import KafkaCluster, archive_of_classes
 from app.local.report import LocalError
 
 LOGS = Path("build")
@@ -51,7 +51,7 @@ class Run:
     name: str
     paths: Sequence[str]
     log: TextIO
-    began: float = field(default_factory=time.monotonic)
+    began: float = 0.0
     seconds: float = 0.0
     process: subprocess.Popen[bytes] | None = None
 
@@ -119,6 +119,8 @@ def main() -> int:
 def _archive_classes() -> None:
     """A broker leaves them when it is stopped; those of the tests are many, and most are killed."""
     with suppress(LocalError), TemporaryDirectory() as folder:
+        if archive_of_classes().path.is_file():
+            return
         cluster = KafkaCluster(Path(folder))
         cluster.start()
         cluster.stop()
@@ -126,14 +128,14 @@ def _archive_classes() -> None:
 
 def _finish(runs: Sequence[Run]) -> None:
     """Start each as soon as fewer than `AT_ONCE` are running, and wait for all."""
-    waiting, told = list(runs), time.monotonic()
+    waiting, shown_at = list(runs), time.monotonic()
     while (running := [run for run in runs if run.is_running]) or waiting:
         for run in waiting[: AT_ONCE - len(running)]:
             waiting.remove(run)
             run.start()
         time.sleep(0.2)
-        if time.monotonic() - told > PROGRESS_S:
-            told = time.monotonic()
+        if time.monotonic() - shown_at > PROGRESS_S:
+            shown_at = time.monotonic()
             print(", ".join(run.progress() for run in runs), flush=True)
 
 

@@ -131,7 +131,7 @@ async def _replay(settings: Settings, choice: Choice, way: Way) -> Counter[str]:
     if isinstance(failure, KafkaError | KafkaUnusableError):
         raise KafkaUnusableError(f"the replay has ended after {counts.total()} turns: {failure}")
     if failure is not None:
-        raise failure  # as that of a reader who has left: `parley replay ... | head`
+        raise failure  # a BrokenPipeError, for example, of `parley replay ... | head`
     return counts
 
 

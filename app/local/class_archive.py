@@ -27,8 +27,8 @@ class ClassArchive:
     """Of this Java with this class path."""
 
     def __init__(self, java: str, class_path: str) -> None:
-        self._java = java
-        self._class_path = class_path
+        self.java = java
+        self.class_path = class_path
         digest = hashlib.sha256(f"{Path(java).resolve()}\0{class_path}".encode()).hexdigest()
         self.path = cache_folder() / f"{_PREFIX}{digest[:16]}.jsa"
 
@@ -56,8 +56,8 @@ class ClassArchive:
 
     def _is_whole(self, written: Path) -> bool:
         """As Java sees it. It may have been killed while it wrote."""
-        check = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={written}", "-cp", self._class_path]
-        return _succeeds([self._java, *check, "-version"])
+        check = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={written}", "-cp", self.class_path]
+        return _succeeds([self.java, *check, "-version"])
 
 
 def _succeeds(command: Sequence[str]) -> bool:

@@ -63,16 +63,14 @@ class KafkaNode(LocalServer):
         return f"kafka://{self.address}"
 
     def spawn(self, report: Report = silent) -> None:
-        java = str(find_java())
-        class_path = ":".join(map(str, kafka_jars(report)))
-        archive = ClassArchive(java, class_path)
+        archive = archive_of_classes(report)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._config.write_text(as_text(self._properties))
         (self.folder / "log4j2.properties").write_text(LOGGING)
         if not (self.folder / "data" / "meta.properties").exists():
-            self._format([java, *archive.options()], class_path)
+            self._format(archive)
         self.process.spawn([
-            java,
+            archive.java,
             self.process.marker,
             *archive.options_of_broker(self.folder),
             f"-Xmx{self._heap_mb}m",
@@ -83,7 +81,7 @@ class KafkaNode(LocalServer):
             f"-XX:ErrorFile={self.folder}/crash.log",
             f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties",
             "-cp",
-            class_path,
+            archive.class_path,
             "kafka.Kafka",
             str(self._config),
         ])  # fmt: skip
@@ -91,11 +89,19 @@ class KafkaNode(LocalServer):
     def stop(self, timeout: float = 20.0) -> bool:
         has_run = super().stop(timeout)
         if (self.folder / WRITTEN).is_file():
-            ClassArchive(str(find_java()), ":".join(map(str, kafka_jars(silent)))).keep(self.folder)
+            archive_of_classes().keep(self.folder)
         return has_run
 
-    def _format(self, java: Sequence[str], class_path: str) -> None:
-        command = [*java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path]
+    def _format(self, archive: ClassArchive) -> None:
+        command = [
+            archive.java,
+            *archive.options(),
+            "-Xmx128m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            archive.class_path,
+        ]
         command += ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", self.cluster_id]
         command += ["-c", str(self._config)]
         for name, password in self._scram.items():
@@ -164,6 +170,11 @@ def _cluster_id(folder: Path) -> str:
     name = uuid.uuid5(uuid.NAMESPACE_URL, str(folder.absolute())).bytes
     # The first character is a letter: Kafka's tools take a leading hyphen for an option.
     return base64.urlsafe_b64encode(bytes([name[0] & 0x3F, *name[1:]])).decode().rstrip("=")
+
+
+def archive_of_classes(report: Report = silent) -> ClassArchive:
+    """With the Java and the jars that a broker of this machine runs on."""
+    return ClassArchive(str(find_java()), ":".join(map(str, kafka_jars(report))))
 
 
 def find_java() -> Path:

@@ -297,7 +297,7 @@ async def scan(
                     position = record.offset + 1
                     yield record
                 position = max(position, await records.position(partition))
-                if written is None and position >= end:  # a fetch has told where the log ends
+                if written is None and position >= end:  # the consumer knows the log's end from its fetches
                     written = max(end, records.highwater(partition) or 0)
                     give_up_at = time.monotonic() + _OPEN_S
         finally:

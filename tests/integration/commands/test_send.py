@@ -88,7 +88,7 @@ async def test_ctrl_c_says_how_many_were_sent(settings: Settings, terminal: Term
         await until(lambda: bool(worker.requests))
         process.terminate()
         done = await ended(process)
-    told = re.fullmatch(r"stopped at line (\d+): sent (\d+) to '.*requests'\n", done.err)
-    assert told is not None, done.err
+    stopped = re.fullmatch(r"stopped at line (\d+): sent (\d+) to '.*requests'\n", done.err)
+    assert stopped is not None, done.err
     assert done.code == 1
-    assert 0 < int(told[2]) <= int(told[1]) < 100_000
+    assert 0 < int(stopped[2]) <= int(stopped[1]) < 100_000

