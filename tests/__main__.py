@@ -60,8 +60,13 @@ class Run:
         pytest = [sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider", *self.paths, *ignored]
         niceness = NICENESS if self.name in COMPUTED else 0
         self.began = time.monotonic()
+        # In a session of its own, or Ctrl-C would reach it twice, the second time while its fixtures end their servers.
         self.process = subprocess.Popen(
-            ["nice", "-n", str(niceness), *pytest], stdout=self.log, stderr=self.log, env=environment()
+            ["nice", "-n", str(niceness), *pytest],
+            stdout=self.log,
+            stderr=self.log,
+            env=environment(),
+            start_new_session=True,
         )
 
     @property
