@@ -194,7 +194,7 @@ def _what_is_loaded(parley: Settings) -> str:
     except PolicyError as error:
         raise Unusable(str(error)) from None
     models = list(dict.fromkeys([parley.model if parley.engine != "paced" else "paced", *others]))
-    embedder = "" if parley.embedder == "none" else f" and the embedder {parley.embedder}"
+    embedder = f" and the embedder {parley.embedder}" if parley.has_index else ""
     return f"the model{'s' if models[1:] else ''} {', '.join(models)}{embedder}"
 
 
@@ -203,7 +203,7 @@ def _about(app: ParleyApp) -> str:
     parley, worker = app.parley, app.worker
     assert worker is not None, "a worker is ready once it has started"
     index = "no index"
-    if parley.embedder != "none":
+    if parley.has_index:
         trouble = worker.index_figures.trouble
         index = f"index in Milvus at {parley.milvus_uri}{f' ({trouble})' if trouble else ''}"
     web = f"health and metrics at http://{app.conf.web_bind}:{app.conf.web_port}"

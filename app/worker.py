@@ -77,7 +77,7 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
     try:
         policy = read_policy(settings)
         decoders_of(policy)  # a schema that cannot be used is no reason to join the group
-        embedder = None if settings.embedder == "none" else load_embedder(settings.embedder, background=True)
+        embedder = load_embedder(settings.embedder, background=True) if settings.has_index else None
         guard = Guard(policy, load_judges=partial(Judges, embedder=embedder))
     except (EmbedderError, PolicyError) as error:
         raise LoadError(str(error)) from None

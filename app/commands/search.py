@@ -86,7 +86,7 @@ async def find(settings: Settings, text: str, options: dict[str, Any]) -> list[H
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[tuple[VectorStore, Embedder]]:
     """The index and the embedder. Their failures are raised as `click.ClickException`, with one line."""
-    if settings.embedder == "none":
+    if not settings.has_index:
         raise WrongUseError("PARLEY_EMBEDDER=none indexes nothing; name an embedder")
 
     vectors = open_vectors(settings)

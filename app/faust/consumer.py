@@ -51,6 +51,7 @@ class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):
         for at in assigned:
             consumer.seek(at, offsets[at])
             self.app.arrivals.seek(at)
+        consumer.pause(*(at for at in assigned if at.topic in self.app.unread))
         return {TP(*at): offsets[at] for at in assigned}
 
     def verify_event_path(self, now: float, tp: Any) -> None:
@@ -106,10 +107,22 @@ class _Consumer(QuickDelivery, NoGaps, driver.Consumer):
 
 
 class App(faust.App):
-    """Faust's application with the consumer above. Records of `unhurried` topics may be delivered a moment later."""
+    """Faust's application with the consumer above. Records of `unhurried` topics may be delivered a moment later.
+    `unread` topics are assigned with the others, as in workers that read them, and nothing of them is fetched.
+    """
 
     unhurried: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
     arrivals: Arrivals
+
+    def on_init_dependencies(self) -> Any:
+        """With a sensor that does nothing in place of Faust's monitor, whose figures nothing reads. With none at all,
+        Faust warns of each rebalance.
+        """
+        services = super().on_init_dependencies()
+        self.sensors.remove(self.monitor)
+        self.sensors.add(faust.Sensor())
+        return services
 
     def _new_transport(self) -> Any:
         transport = super()._new_transport()

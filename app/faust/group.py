@@ -53,6 +53,8 @@ class FaustGroup:
         self._failed = failed
         self._arrivals = app.arrivals = Arrivals(_SESSIONS * settings.session_timeout_s)
         app.unhurried = frozenset({settings.topic(TURNS)})
+        if not settings.has_index:
+            app.unread = frozenset({settings.topic(TURNS)})
         for name in SOURCES:
             topic = app.topic(
                 settings.topic(name), value_serializer="raw", value_type=bytes, key_serializer="raw", key_type=bytes

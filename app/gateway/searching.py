@@ -73,7 +73,7 @@ class Searching:
         Few texts are embedded in a turn, so requests with many delay others by one turn each. What cannot be embedded
         within `EMBED_S` is refused, as soon as that is known.
         """
-        if self._settings.embedder == "none":
+        if not self._settings.has_index:
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, "PARLEY_EMBEDDER=none embeds nothing")
         try:
             embedder = await self._loaded()
@@ -122,7 +122,7 @@ class Searching:
         return self._search
 
     async def _loaded(self) -> Embedder:
-        if self._settings.embedder == "none":
+        if not self._settings.has_index:
             raise ApiError(ErrorCode.UNAVAILABLE, "PARLEY_EMBEDDER=none keeps no history")
         async with self._loading:
             if self._embedder is None:

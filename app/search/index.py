@@ -59,7 +59,7 @@ class Index(Protocol):
 
 
 class NoIndex:
-    """The index of `PARLEY_EMBEDDER=none`: turns stay on `turns` and are not indexed, so everything is done at once."""
+    """The index of `PARLEY_EMBEDDER=none`: turns stay on their topic, and whatever is asked for is done at once."""
 
     def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None:  # noqa: ARG002
         done(None)

@@ -13,13 +13,19 @@ class ConversationSettings(BaseSettings):
         86400.0, gt=0, description="a repeated request id is a duplicate for this long after the request's end"
     )
     sweep_interval_s: float = Field(30.0, gt=0, description="interval of the deletion of expired conversations")
-    embedder: str = Field("minilm", min_length=1, description="`minilm`, a folder, a Hugging Face name, or `none`")
+    embedder: str = Field(
+        "minilm", min_length=1, description="`minilm`, a folder, a Hugging Face name, or `none`: no index"
+    )
     milvus_uri: str = Field("http://127.0.0.1:19530", description="Milvus server")
     milvus_token: str = Field("", description="Milvus token, if the server requires one", repr=False)
     milvus_collection: str = Field("turns", min_length=1, description="collection of the history")
     index_ttl_s: float | None = Field(
         None, ge=0, description="retention of rows in Milvus; 0: for ever; empty: the retention of `turns`"
     )
+
+    @property
+    def has_index(self) -> bool:
+        return self.embedder != "none"
 
     @field_validator("index_ttl_s", mode="before")
     @classmethod

@@ -12,6 +12,8 @@ import pytest
 
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
+from app.local.milvus import MilvusNode
+from app.local.ports import free_port
 from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
@@ -59,6 +61,17 @@ def start_worker(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="module")
 def worker(start_worker: StartWorker) -> WorkerProcess:
     return start_worker()
+
+
+@pytest.fixture(scope="module")
+def own_milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusNode]:
+    """One that may be suspended."""
+    node = MilvusNode(tmp_path_factory.mktemp("milvus"), free_port())
+    try:
+        node.start()
+        yield node
+    finally:
+        node.kill()
 
 
 @pytest.fixture

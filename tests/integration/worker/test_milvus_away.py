@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from app.local.milvus import MilvusNode
-from app.local.ports import free_port
 from app.search.milvus.connection import Milvus
 from app.search.vector_store import IndexAwayError
 from tests.faults.worker_process import WorkerProcess
@@ -23,17 +21,6 @@ INTAKE = 8 * MAX_IN_FLIGHT
 
 # Both sides of each ratio are measured on the same noisy machine, one after the other.
 AS_QUICK = 4.0
-
-
-@pytest.fixture(scope="module")
-def own_milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusNode]:
-    """One that may be suspended."""
-    node = MilvusNode(tmp_path_factory.mktemp("milvus"), free_port())
-    try:
-        node.start()
-        yield node
-    finally:
-        node.kill()
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.local.milvus import MilvusNode
-from app.local.ports import free_port
 from app.reader.answer import Answer
 from app.search.milvus.connection import Milvus
 from app.wire.codec import decode
@@ -28,17 +26,6 @@ turns = {turns}
 budget_ms = {budget_ms}
 """
 QUESTION = "which colour was my bicycle?"
-
-
-@pytest.fixture(scope="module")
-def own_milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusNode]:
-    """One that may be suspended."""
-    node = MilvusNode(tmp_path_factory.mktemp("milvus"), free_port())
-    try:
-        node.start()
-        yield node
-    finally:
-        node.kill()
 
 
 @pytest.fixture(scope="module")

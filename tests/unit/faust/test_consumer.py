@@ -25,6 +25,7 @@ class Consumer:
         self.positions: dict[TopicPartition, int] = {}
         self.during: Any = lambda: None
         self.asked: list[set[TopicPartition]] = []
+        self.paused: set[TopicPartition] = set()
         self._coordinator = self
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -44,11 +45,15 @@ class Consumer:
         assert at in self.assigned
         self.positions[at] = offset
 
+    def pause(self, *partitions: TopicPartition) -> None:
+        self.paused |= set(partitions)
+
 
 def go_back(consumer: Consumer) -> tuple[Any, Arrivals]:
     arrivals = Arrivals(10.0)
     arrivals.assign()
-    thread = SimpleNamespace(_ensure_consumer=lambda: consumer, app=SimpleNamespace(arrivals=arrivals))
+    app = SimpleNamespace(arrivals=arrivals, unread=frozenset({"turns"}))
+    thread = SimpleNamespace(_ensure_consumer=lambda: consumer, app=app)
     return asyncio.run(_ConsumerInLoop.seek_to_committed(thread)), arrivals  # type: ignore[arg-type]
 
 
@@ -69,3 +74,11 @@ def test_what_the_group_moves_meanwhile_is_left_alone_or_asked_for() -> None:
     assert consumer.positions == offsets == {COMMITTED: 70, NEW: FIRST}
     arrivals.fetched(AT_ZERO, [0])
     assert not arrivals.passes(AT_ZERO, 0, 0.0)
+
+
+def test_a_topic_that_nothing_reads_is_assigned_and_not_fetched() -> None:
+    consumer, turns = Consumer(), TopicPartition("turns", 0)
+    consumer.assigned.add(turns)
+    offsets, _ = go_back(consumer)
+    assert offsets[turns] == consumer.positions[turns] == FIRST
+    assert consumer.paused == {turns}
