@@ -49,6 +49,7 @@ class PromptTooSlow(PromptError):  # noqa: N818  what happened, as its readers s
 class ChatTemplate:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        self._special_tokens: Mapping[str, Any] = tokenizer.special_tokens_map
         self._takes_parts: bool | None = None  # unknown
 
     def render(
@@ -77,7 +78,7 @@ class ChatTemplate:
         source = ""
         shown = _marked(messages) if continues else list(messages)
         given = {
-            **self._tokenizer.special_tokens_map,
+            **self._special_tokens,
             "messages": _in_parts(shown) if self._needs_parts() else shown,
             "documents": None,
             "add_generation_prompt": not continues,
@@ -111,7 +112,7 @@ class ChatTemplate:
             with time_limit(LONGEST_S):
                 return _environment().render(
                     self._tokenizer.get_chat_template(None, None),
-                    **self._tokenizer.special_tokens_map,
+                    **self._special_tokens,
                     messages=messages,
                     add_generation_prompt=True,
                     strftime_now=_moment(0.0).strftime,

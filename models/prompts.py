@@ -50,7 +50,6 @@ PLAIN_ROLES = {"system": "System", "user": "User", "assistant": "Assistant", "to
 Rendered = dict[str, Any]
 """A message as chat templates expect it."""
 
-_TAIL = 16  # tokens that hold the end of a prompt
 _EFFORT = "reasoning_effort"
 _SWITCHES = ("enable_thinking", "thinking")
 """Variables of templates that only know whether to reason."""
@@ -160,26 +159,28 @@ class PromptBuilder:
         instructions = list(takewhile(lambda message: message.role == "system", last))
         last = last[len(instructions) :]
 
-        def render(used: int) -> list[int]:
+        def render(used: int) -> tuple[str, list[int]]:
             past = [message for turn in turns[len(turns) - used :] for message in turn.messages]
-            return self._ids(system, [*instructions, *past, *last], tools, at, template_values, continues=continues)
+            talk = [*instructions, *past, *last]
+            text = self._text(system, talk, tools, at, template_values, continues=continues)
+            return text, self._segments.ids(text)
 
         room = self._context_length - reserve
-        used, ids = len(turns), render(len(turns))
+        used, (text, ids) = len(turns), render(len(turns))
         if len(ids) > room and turns:
             # dropping turns never lengthens it: find the most that fit
             low, high, best = 0, used - 1, (0, render(0))
             while low < high:
                 middle = (low + high + 1) // 2
-                ids = render(middle)
-                if len(ids) <= room:
-                    low, best = middle, (middle, ids)
+                tried = render(middle)
+                if len(tried[1]) <= room:
+                    low, best = middle, (middle, tried)
                 else:
                     high = middle - 1
-            used, ids = best
+            used, (text, ids) = best
         self._must_fit(ids)
         shared = 0 if private else self._shared(ids, system, at)
-        return _built(ids, used, shared, self._reasoning(ids, continues=continues))
+        return _built(ids, used, shared, self._reasoning(text, continues=continues))
 
     @_containing()
     def rendered(
@@ -345,8 +346,8 @@ class PromptBuilder:
             talk = in_system(list(talk), tools)
         return self._render(talk, 0.0, tools, tools_in, is_patient=True)
 
-    def _reasoning(self, ids: Sequence[int], *, continues: bool) -> Reasoning | None:
-        text: str = self._tokenizer.decode(list(ids[-_TAIL:]), skip_special_tokens=False)
+    def _reasoning(self, text: str, *, continues: bool) -> Reasoning | None:
+        """How the answer to this prompt begins."""
         if text.rstrip().endswith(self._tags.begin):
             return Reasoning.OPENED
         return Reasoning.POSSIBLE if self._may_reason and not continues else None

@@ -19,7 +19,15 @@ from app.wire.tools import NamedTool
 from app.wire.validation import prompt_bytes
 from models.chat import PastTurn
 from models.chat_template import NONE, TemplateValue
-from models.generation import ConstraintKind, Job, LowConfidence, OutputConstraint, Priority, Sampling
+from models.generation import (
+    ConstraintKind,
+    GenerationDefaults,
+    Job,
+    LowConfidence,
+    OutputConstraint,
+    Priority,
+    Sampling,
+)
 from models.private.forms import Form
 from models.prompts import BuiltPrompt, PromptTooSlow
 from models.registry import Prompts, ServedModel
@@ -34,6 +42,7 @@ PRIORITIES = MappingProxyType(
     }
 )
 
+_DEFAULTS = tuple(field.name for field in dataclasses.fields(GenerationDefaults))
 _SAMPLED = tuple(field.name for field in dataclasses.fields(Sampling) if field.name in Request.__struct_fields__)
 # Tokenizing a shorter text takes a millisecond or two; a longer one would block the event loop.
 _INLINE_BYTES = 8192
@@ -201,7 +210,8 @@ def _sampling(request: Request, model: ServedModel, number: int) -> Sampling:
         "logit_bias": tuple((request.logit_bias or {}).items()),
         "logprobs": (request.top_logprobs or 0) if request.logprobs or request.stop_when is not None else None,
     }
-    return Sampling(**{**dataclasses.asdict(model.defaults), **given})
+    defaults = {name: getattr(model.defaults, name) for name in _DEFAULTS}
+    return Sampling(**{**defaults, **given})
 
 
 def _tool_constraint(
