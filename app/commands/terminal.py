@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.measure import Measurement
 
 from app.kafka.clients import KafkaUnusableError
 from app.process_end import end_at_signals, exit_at_signal
@@ -110,8 +111,13 @@ def note(text: str) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table of rich; into a pipe as wide as its columns need."""
+    """Print a table of rich; into a pipe as wide as its columns need. A narrow terminal breaks its lines: rich would
+    leave columns out.
+    """
     console = Console()
-    if not console.is_terminal:
+    if console.is_terminal:
+        needed = Measurement.get(console, console.options.update(width=_PIPE_WIDTH), table).minimum
+        console.width = max(console.width, needed)
+    else:
         console.width = _PIPE_WIDTH
     console.print(table)

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 _ENCODER = msgspec.json.Encoder()
 _LONG_NUMBER = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_DIGITS + 1))
+_CUT_OFF = "Input data was truncated"
+_HALF_AT_END = re.compile(rb'\\u[dD][89abAB][0-9a-fA-F]{2}"')
 _QUOTE, _SPACE, _ZERO, _NINE = b'" 09'
 _DIGITS = frozenset(range(_ZERO, _NINE + 1))
 _SHORT = 8192  # bytes, for which arrays cost more than they spare
@@ -49,9 +51,16 @@ def decode(value: bytes, record_type: Any) -> Any:
     except UnicodeDecodeError as error:
         raise MalformedError(f"not UTF-8 at byte {error.start}") from None
     except msgspec.DecodeError as error:
-        raise MalformedError(str(error)) from None
+        raise MalformedError(_cause(value, error)) from None
     check_digits(value)
     return record
+
+
+def _cause(value: bytes, error: msgspec.DecodeError) -> str:
+    """Msgspec takes a text that ends in half a surrogate pair for one that is cut off."""
+    if str(error) == _CUT_OFF and _HALF_AT_END.search(value):
+        return "JSON is malformed: half a surrogate pair"
+    return str(error)
 
 
 def without_mark(value: bytes) -> bytes:

@@ -144,8 +144,11 @@ class Access:
 
 
 def _credential(request: HTTPConnection) -> str:
-    """The credential, empty if there is none."""
-    scheme, _, credential = request.headers.get("authorization", "").partition(" ")
+    """The credential, empty if there is none. Raises `ApiError` for two: a proxy on the way may read the other one."""
+    given = request.headers.getlist("authorization")
+    if len(set(given)) > 1:
+        raise ApiError(ErrorCode.UNAUTHORIZED, "send one header `Authorization`, not several that differ")
+    scheme, _, credential = (given[0] if given else "").partition(" ")
     if scheme.lower() == "bearer":
         return credential.strip()
     # The only header that a page can set for a WebSocket.

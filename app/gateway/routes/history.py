@@ -27,6 +27,8 @@ router = APIRouter(prefix="/v1", tags=["history"])
 _MOST_HITS = 100
 _MOST_QUERY = 4096
 _TITLE = 80
+_FIRST_MS = 100_000_000_000
+"""Of the year 1973: what is below, and not 0, is a time in seconds."""
 
 
 @router.get(
@@ -84,7 +86,7 @@ def _check(text: str, limit: int, conversation_id: str | None, since: int | None
     if not 1 <= limit <= _MOST_HITS:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"limit: must be 1-{_MOST_HITS}", param="limit")
     for name, at in (("since", since), ("until", until)):
-        if at is not None and at not in INT64:
+        if at is not None and (at not in INT64 or 0 < at < _FIRST_MS):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: must be a time in Unix milliseconds", param=name)
     if since is not None and until is not None and until <= since:
         raise ApiError(ErrorCode.INVALID_REQUEST, "until: must be later than since", param="until")

@@ -90,7 +90,12 @@ async def test_a_cancelled_answer_keeps_what_was_said(http: httpx.AsyncClient) -
 
 @pytest.mark.parametrize(
     ("given", "param"),
-    [({"since": 9, "until": 9}, "until"), ({"conversation_id": ""}, "conversation_id"), ({"since": 1 << 70}, "since")],
+    [
+        ({"since": 1_700_000_000_000, "until": 1_700_000_000_000}, "until"),
+        ({"until": 1_700_000_000}, "until"),  # in seconds
+        ({"since": 1 << 70}, "since"),
+        ({"conversation_id": ""}, "conversation_id"),
+    ],
 )
 async def test_a_search_that_could_find_nothing_is_refused(
     http: httpx.AsyncClient, given: dict[str, str | int], param: str

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.table import Table
 
 from app.commands.chat import chat
 from app.commands.tail import tail
+from app.commands.terminal import print_table
 from app.printable import printable
 
 
@@ -48,3 +50,18 @@ def test_unknown_setting_is_told_in_one_line_and_the_command_goes_on(monkeypatch
 )
 def test_only_what_can_be_seen_is_printed(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+def test_a_narrow_terminal_gets_all_columns_of_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    names = ["tenant", "model", "route", "requests", "prompt tokens", "answer tokens", "cost"]
+    table = Table(*names, box=None)
+    table.add_row("acme", "demo@896f77ab", "a short route", "1234", "99999", "4711", "0.0123")
+    print_table(table)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) > 40
+    for cell in ("tenant", "requests", "acme", "demo@896f77ab", "route", "1234", "99999", "4711", "0.0123"):
+        assert cell in printed

@@ -65,6 +65,8 @@ def test_nothing_like_json_raises_anything_but_a_wire_error(value: str) -> None:
         (b"null", "Expected `object`"),
         (b'{"user_id":"u","prompt":"p"}', "request_id"),
         (b'{"request_id":7,"user_id":"u","prompt":"p"}', "request_id"),
+        (b'{"user_id":"u","prompt":"\\uD800"}', "half a surrogate pair"),
+        (b'{"user_id":"u","prompt":"p', "truncated"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_cause(value: bytes | None, message: str) -> None:

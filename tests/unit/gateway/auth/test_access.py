@@ -205,6 +205,16 @@ async def test_a_key_is_its_user_and_nobody_else() -> None:
         assert refused.value.status == 403
 
 
+async def test_two_credentials_in_one_request_are_refused_unless_they_are_the_same() -> None:
+    def twice(second: str) -> Request:
+        return request("Bearer key-of-nina-0123", named=[("Authorization", second.encode())])
+
+    assert (await access(**KEYS).identify(twice("Bearer key-of-nina-0123"))).user == "nina"
+    with pytest.raises(ApiError, match="one header") as refused:
+        await access(**KEYS).identify(twice("Bearer key-of-acme-0123"))
+    assert refused.value.status == 401
+
+
 async def test_a_tenants_backend_names_its_users_and_stays_within_the_tenant() -> None:
     asks = access(**KEYS)
     assert await asks.identify(request("Bearer key-of-backend-01"), "lena") == Identity("lena", "acme")
