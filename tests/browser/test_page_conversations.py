@@ -296,3 +296,25 @@ async def test_who_reads_above_stays_there_and_jumps_to_the_latest(
     await expect(latest).not_to_be_visible()
     await expect(page.get_by_label("Message")).to_be_focused()
     await stop(page)
+
+
+async def test_on_a_narrow_screen_the_list_gives_way_to_the_search_and_to_escape(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "mara")
+    talk = {"conversation_id": "old", "title": "an earlier one", "turns": 2, "last_at": 1_700_000_000_000}
+    await page.route("**/v1/conversations?*", lambda route: route.fulfill(json={"conversations": [talk]}))
+    await page.set_viewport_size({"width": 375, "height": 700})
+    await page.reload()
+    shown, menu = page.get_by_text("an earlier one"), page.get_by_role("button", name="Conversations", exact=True)
+    await expect(shown).not_to_be_visible()
+    await menu.click()
+    await expect(shown).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(shown).not_to_be_visible()
+    await expect(menu).to_be_focused()
+    await menu.click()
+    await page.get_by_role("button", name="Search").first.click()
+    await expect(shown).not_to_be_visible()
+    await expect(menu).to_have_attribute("aria-expanded", "false")
+    await expect(page.get_by_label("Search the history")).to_be_in_viewport()

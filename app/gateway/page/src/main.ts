@@ -40,7 +40,7 @@ const fresh = (): string => random(8)
 
 async function open(conversationId: string, requestId?: string): Promise<void> {
   remember(`conversation.${caller.user}`, conversationId)
-  byId('side').classList.remove('open')
+  menu(false)
   const before = document.activeElement
   await talk.open(conversationId).catch(refuse)
   if (requestId) talk.show(requestId)
@@ -115,6 +115,17 @@ function logout(): void {
   location.reload()
 }
 
+/** Show or hide the list of conversations; a wide screen always shows it. */
+function menu(on: boolean): void {
+  byId('side').classList.toggle('open', on)
+  byId('menu').setAttribute('aria-expanded', String(on))
+}
+
+function find(on?: boolean): void {
+  menu(false)
+  search.toggle(on)
+}
+
 function theme(chosen: string): void {
   if (chosen) document.documentElement.dataset.theme = chosen
 }
@@ -123,13 +134,13 @@ byId('ask').addEventListener('submit', (event) => (event.preventDefault(), void 
 byId('stop').addEventListener('click', () => void talk.stop().catch(refuse))
 byId('new').addEventListener('click', () => (search.toggle(false), void open(fresh())))
 byId('logout').addEventListener('click', logout)
-byId('find').addEventListener('click', () => search.toggle(true))
+byId('find').addEventListener('click', () => find(true))
 byId('theme').addEventListener('click', () => {
   const isDark = getComputedStyle(document.documentElement).colorScheme === 'dark'
   remember('theme', isDark ? 'light' : 'dark')
   theme(isDark ? 'light' : 'dark')
 })
-byId('menu').addEventListener('click', () => byId('menu').setAttribute('aria-expanded', String(byId('side').classList.toggle('open'))))
+byId('menu').addEventListener('click', () => menu(!byId('side').classList.contains('open')))
 user.addEventListener('change', () => {
   caller.user = user.value.trim()
   remember('user', caller.user)
@@ -145,9 +156,10 @@ prompt.addEventListener('keydown', (event) => {
 document.addEventListener('keydown', (event) => {
   if (event.key === 'Escape') {
     if (document.querySelector('dialog[open]')) return
-    if (byId('search').hidden) void talk.stop().catch(refuse)
+    if (byId('side').classList.contains('open')) (menu(false), byId('menu').focus())
+    else if (byId('search').hidden) void talk.stop().catch(refuse)
     else search.toggle(false)
-  } else if ((event.ctrlKey || event.metaKey) && event.key === 'k') (event.preventDefault(), search.toggle())
+  } else if ((event.ctrlKey || event.metaKey) && event.key === 'k') (event.preventDefault(), find())
   else if (event.altKey && event.code === 'KeyN') (event.preventDefault(), byId('new').click())
 })
 onNews((news) => {
