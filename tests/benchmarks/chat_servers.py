@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import psutil
@@ -29,6 +29,16 @@ START_S = 300.0
 CONTEXT = 1024
 """Tokens that a conversation may have."""
 NAME, KEY = "chat", "a-key"
+NOTHING: Mapping[str, str] = MappingProxyType({})
+_KEY_VARIABLE = "BENCH_KEY"
+_BEFORE = f"""
+[models.outside]
+engine = "openai"
+dialect = "vllm"
+urls = ["{{url}}"]
+model = "{{name}}"
+api_key_env = "{_KEY_VARIABLE}"
+"""
 
 
 class ChatServer(ABC):
@@ -88,7 +98,7 @@ def _family(pid: int) -> list[psutil.Process]:
 class ParleyServer(ChatServer):
     """Kafka, a worker and a gateway, at their defaults but for the embedder."""
 
-    def __init__(self, rig: Rig, name: str, **settings: Any) -> None:
+    def __init__(self, rig: Rig, name: str, environment: Mapping[str, str] = NOTHING, **settings: Any) -> None:
         super().__init__(rig, name)
         label = "".join(filter(str.isalnum, name)).lower()
         self._settings = Settings(
@@ -100,7 +110,7 @@ class ParleyServer(ChatServer):
             partitions=rig.partitions,
             **({"model": rig.model, "embedder": "none", "context_length": CONTEXT} | settings),
         )
-        self._worker = WorkerProcess(self._settings, rig.folder / f"{label}.log")
+        self._worker = WorkerProcess(self._settings, rig.folder / f"{label}.log", **environment)
         self._gateway = GatewayProcess(self._settings, rig.folder / f"{label}-gateway.log")
 
     async def start(self) -> None:
@@ -158,6 +168,10 @@ class CommandServer(ChatServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/v1"
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def users(self) -> ChatUsers:
         return ChatUsers(self.url, NAME, KEY)
 
@@ -166,10 +180,31 @@ class CommandServer(ChatServer):
         return {"server": [self._process.pid]}
 
     def kill(self) -> None:
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and self.is_running:
             for one in reversed(_family(self._process.pid)):
                 one.kill()
             self._process.wait()
+
+
+class ParleyBefore(ParleyServer):
+    """Parley before a server that runs already: its own engine has nothing to do."""
+
+    def __init__(self, rig: Rig, name: str, before: CommandServer) -> None:
+        policy = rig.folder / "before.toml"
+        policy.write_text(_BEFORE.format(url=before.url, name=NAME))
+        super().__init__(rig, name, {_KEY_VARIABLE: KEY}, engine="paced", policy=policy)
+        self._before = before
+
+    async def start(self) -> None:
+        if not self._before.is_running:
+            raise SkippedError(f"{self._before.name} does not run")
+        await super().start()
+
+    def users(self) -> ChatUsers:
+        return ChatUsers(f"{self._gateway.url}/v1", "outside", "")
+
+    def parts(self) -> Mapping[str, Sequence[int]]:
+        return {**super().parts(), **self._before.parts()}
 
 
 class LlamaCpp(CommandServer):
@@ -231,7 +266,8 @@ class LiteLlm(CommandServer):
             raise SkippedError("not installed; `uv venv .venv/litellm` and `litellm[proxy]` in it do that")
         arguments = {"model": f"openai/{NAME}", "alias": NAME, "api_base": self._before.url}
         return [
-            *("env", f"OPENAI_API_KEY={KEY}", str(program), "--host", "127.0.0.1", "--port", str(self.port)),
+            *("env", f"OPENAI_API_KEY={KEY}", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY=true", str(program)),
+            *("--host", "127.0.0.1", "--port", str(self.port)),
             *(part for name, value in arguments.items() for part in (f"--{name}", value)),
         ]
 

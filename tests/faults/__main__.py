@@ -25,7 +25,18 @@ from tests.faults.arena import Arena, arena
 from tests.faults.faults import BrokerKilled
 from tests.faults.milvus_faults import wrong_rows
 from tests.faults.moderation_verdict import wrong_answers
-from tests.faults.stages import EXPIRY, PACED, REAL, ROLLING, TOOLS, Stage, with_judge, with_memories, with_milvus
+from tests.faults.stages import (
+    EIGHT_BITS,
+    EXPIRY,
+    PACED,
+    REAL,
+    ROLLING,
+    TOOLS,
+    Stage,
+    with_judge,
+    with_memories,
+    with_milvus,
+)
 from tests.faults.verdict import FAULTS, Verdict
 
 
@@ -35,7 +46,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--real", type=int, default=20, help="how often one with the demo model is killed")
     parser.add_argument("--others", type=int, default=1, help="how often each other fault is inflicted")
     parser.add_argument(
-        "--stages", default="paced,expiry,tools,routes,guard,rolling,real,history", help="of these parts"
+        "--stages", default="paced,expiry,tools,routes,guard,rolling,real,eight,history", help="of these parts"
     )
     parser.add_argument("--only", default="", help="only the other faults whose name has one of these in it, with `,`")
     parser.add_argument("--away", type=float, default=70.0, help="seconds of the longest outage of a broker")
@@ -69,6 +80,8 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
             clean.append(await run_stage(ROLLING, 0, cluster, options, folder))
         if "real" in options.stages:
             clean.append(await run_stage(REAL, options.real, cluster, options, folder))
+        if "eight" in options.stages:
+            clean.append(await run_stage(EIGHT_BITS, options.real, cluster, options, folder))
         if "history" in options.stages:
             async with with_milvus(folder / "milvus") as (stage, node):
                 clean.append(await run_stage(stage, 0, cluster, options, folder, node))

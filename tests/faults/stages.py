@@ -135,3 +135,4 @@ ROUTES = Stage(
 REAL = Stage(
     "demo model", {"engine": "torch", "threads": 1}, engine_faults.KILLS, engine_faults.OTHERS, shop_question, 2.0
 )
+EIGHT_BITS = replace(REAL, name="demo model in eight bits", settings={**REAL.settings, "quantize": "int8"}, others=())

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 
 from models.checkpoint_files import CheckpointFiles
 from tests.benchmarks.chat_load import ChatLoad
-from tests.benchmarks.chat_servers import ChatServer, LiteLlm, LlamaCpp, ParleyServer, Vllm
+from tests.benchmarks.chat_servers import ChatServer, LiteLlm, LlamaCpp, ParleyBefore, ParleyServer, Vllm
 from tests.benchmarks.gemma import write_gemma
 from tests.benchmarks.load import Reply
 from tests.benchmarks.progress import report
@@ -22,7 +22,7 @@ from tests.benchmarks.stats import Figures, stats
 from tests.llama_cpp_build import SkippedError
 
 TOKENS = 32
-LEVELS = (0.1, 0.25, 0.5)
+LEVELS = (0.1, 0.25, 0.5, 0.75)
 MOST_AT_ONCE = 32
 COLUMNS = [
     "load", "server", "tokens/s", "Parley's in its", "failed", "first p50 ms", "p99 ms", "between tokens p50 ms",
@@ -33,7 +33,7 @@ COLUMNS = [
 async def run(rig: Rig, scale: Scale) -> Result:
     """With the demo model."""
     vllm = Vllm(rig, "vLLM's server", CheckpointFiles.find("demo").folder)
-    servers = [ParleyServer(rig, "Parley"), vllm, LiteLlm(rig, "LiteLLM before vLLM", vllm)]
+    servers = [ParleyServer(rig, "Parley"), vllm, *_before(rig, vllm)]
     return await _measured("peers", servers, scale, [*scale.at_once, *([128] if max(scale.at_once) == 32 else [])])
 
 
@@ -48,9 +48,13 @@ async def run_gemma(rig: Rig, scale: Scale) -> Result:
         ParleyServer(rig, "Parley int8", quantize="int8", **model),
         *(LlamaCpp(rig, f"llama.cpp {path.stem}", path, slots) for path in gemma.files),
         vllm,
-        LiteLlm(rig, "LiteLLM before vLLM", vllm),
+        *_before(rig, vllm),
     ]
     return await _measured("peers-gemma", servers, scale, scale.at_once)
+
+
+def _before(rig: Rig, vllm: Vllm) -> list[ChatServer]:
+    return [LiteLlm(rig, "LiteLLM before vLLM", vllm), ParleyBefore(rig, "Parley before vLLM", vllm)]
 
 
 async def _measured(part: str, servers: Sequence[ChatServer], scale: Scale, at_once: Sequence[int]) -> Result:
