@@ -7,9 +7,12 @@ import logging
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
+
+_AGAIN_S = 0.05
 
 
 def end_process(code: int) -> NoReturn:
@@ -26,15 +29,25 @@ def end_process(code: int) -> NoReturn:
     os._exit(code)
 
 
-def exit_at_signal(_number: int, frame: FrameType | None) -> NoReturn:
-    """A handler that ends the process by `SystemExit`, so that cleanup runs; at once while a module is imported, since
-    the compiler drops any exception but `KeyboardInterrupt` where it folds constants.
+def exit_at_signal(number: int, frame: FrameType | None) -> None:
+    """A handler that ends the process by `SystemExit`, so that cleanup runs. While a module is imported, the signal
+    comes again: the compiler drops any exception but `KeyboardInterrupt` where it folds constants.
     """
+    if isinstance(sys.exception(), SystemExit):
+        return  # the cleanup is under way
+    if _imports(frame):
+        again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+    sys.exit(0)
+
+
+def _imports(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            end_process(0)
+            return True
         frame = frame.f_back
-    sys.exit(0)
+    return False
 
 
 def end_at_signals() -> None:

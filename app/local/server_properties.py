@@ -54,6 +54,8 @@ def server_properties(me: Voter, voters: tuple[Voter, ...], data: Path) -> dict[
         "log.retention.check.interval.ms": "30000",
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
         "log.cleaner.backoff.ms": "5000",
+        # The default of 0.5 s, for a record that says nothing, is half of what an idle broker costs.
+        "metadata.max.idle.interval.ms": "10000",
         "num.network.threads": "2",
         "num.io.threads": "4",
         "num.recovery.threads.per.data.dir": "2",
