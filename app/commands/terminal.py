@@ -116,8 +116,9 @@ def print_table(table: Table) -> None:
     """
     console = Console()
     if console.is_terminal:
-        needed = Measurement.get(console, console.options.update(width=_PIPE_WIDTH), table).minimum
-        console.width = max(console.width, needed)
+        needed = Measurement.get(console, console.options.update(width=_PIPE_WIDTH), table)
+        if console.width < needed.minimum:
+            console.width = needed.maximum
     else:
         console.width = _PIPE_WIDTH
     console.print(table)

@@ -57,6 +57,8 @@ def test_a_narrow_terminal_gets_all_columns_of_a_table(
 ) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
     names = ["tenant", "model", "route", "requests", "prompt tokens", "answer tokens", "cost"]
     table = Table(*names, box=None)
     table.add_row("acme", "demo@896f77ab", "a short route", "1234", "99999", "4711", "0.0123")
