@@ -6,6 +6,7 @@ import os
 import signal
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,16 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@contextmanager
+def running_milvus(folder: Path) -> Iterator[MilvusNode]:
+    node = MilvusNode(folder, free_port())
+    try:
+        node.start()
+        yield node
+    finally:
+        node.kill()
+
+
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """A broker that all tests of the session share: never stop it, take `start_kafka` for that."""
@@ -55,12 +66,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 @pytest.fixture(scope="session")
 def milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusNode]:
     """A Milvus that all tests of the session share: never stop it, take `start_milvus` for that."""
-    node = MilvusNode(tmp_path_factory.mktemp("milvus"), free_port())
-    try:
-        node.start()
+    with running_milvus(tmp_path_factory.mktemp("milvus")) as node:
         yield node
-    finally:
-        node.kill()
 
 
 @pytest.fixture

@@ -172,6 +172,11 @@ class CommandServer(ChatServer):
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def require_running(self) -> None:
+        """Raise `SkippedError` unless it runs: nothing can stand before it."""
+        if not self.is_running:
+            raise SkippedError(f"{self.name} does not run")
+
     def users(self) -> ChatUsers:
         return ChatUsers(self.url, NAME, KEY)
 
@@ -196,8 +201,7 @@ class ParleyBefore(ParleyServer):
         self._before = before
 
     async def start(self) -> None:
-        if not self._before.is_running:
-            raise SkippedError(f"{self._before.name} does not run")
+        self._before.require_running()
         await super().start()
 
     def users(self) -> ChatUsers:
@@ -261,6 +265,7 @@ class LiteLlm(CommandServer):
         self._before = before
 
     def command(self) -> list[str]:
+        self._before.require_running()
         program = LITELLM / "bin" / "litellm"
         if not program.exists():
             raise SkippedError("not installed; `uv venv .venv/litellm` and `litellm[proxy]` in it do that")

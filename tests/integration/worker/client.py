@@ -11,6 +11,7 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from app.reader import Answer, Edge, TokenReader
+from app.search.milvus.connection import Milvus
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.ids import partition_for
@@ -131,6 +132,26 @@ class Client:
             while len(turns := await self.turns(user)) < count:
                 await asyncio.sleep(0.1)
         return turns
+
+    async def indexed(self, user: str, count: int) -> list[str]:
+        """The texts of the user's rows in Milvus, once there are so many."""
+        milvus = Milvus(self.settings.milvus_uri)
+        try:
+            async with asyncio.timeout(60):
+                while len(found := await self._rows(milvus, user)) < count:
+                    await asyncio.sleep(0.2)
+            return [row["text"] for row in found]
+        finally:
+            await milvus.close()
+
+    async def _rows(self, milvus: Milvus, user: str) -> list[Any]:
+        try:
+            found: list[Any] = await milvus.call(
+                "query", self.settings.milvus_collection, filter=f'user_id == "{user}"', output_fields=["text"]
+            )
+        except Exception:  # noqa: BLE001 - the first row makes the collection
+            return []
+        return found
 
     async def dead_letter(self, topic: str, partition: int, offset: int) -> ConsumerRecord:
         """The dead letter of the record of that place."""

@@ -13,8 +13,8 @@ import pytest
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode
-from app.local.ports import free_port
 from app.settings import Settings
+from tests.conftest import running_milvus
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 
@@ -66,12 +66,8 @@ def worker(start_worker: StartWorker) -> WorkerProcess:
 @pytest.fixture(scope="module")
 def own_milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusNode]:
     """One that may be suspended."""
-    node = MilvusNode(tmp_path_factory.mktemp("milvus"), free_port())
-    try:
-        node.start()
+    with running_milvus(tmp_path_factory.mktemp("milvus")) as node:
         yield node
-    finally:
-        node.kill()
 
 
 @pytest.fixture

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from app.local.milvus import MilvusNode
-from app.search.milvus.connection import Milvus
 from app.wire.limits import MAX_RECORD_BYTES
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.unreadable import bomb, named, produce
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
-
-
-async def texts(client: Client, milvus: MilvusNode, user: str) -> set[str]:
-    """Of the user's rows; empty before the first row, which makes the collection."""
-    opened = Milvus(milvus.uri)
-    try:
-        rows = await opened.call(
-            "query", client.settings.milvus_collection, filter=f'user_id == "{user}"', output_fields=["text"]
-        )
-    except Exception:  # noqa: BLE001
-        return set()
-    finally:
-        await opened.close()
-    return {row["text"] for row in rows}
 
 
 async def committed(client: Client) -> set[str]:
@@ -57,25 +41,21 @@ def indexing(worker: WorkerProcess) -> Iterator[WorkerProcess]:
 
 
 async def test_turns_wait_on_their_topic_until_a_worker_has_an_index(
-    worker: WorkerProcess, indexing: WorkerProcess, own_milvus: MilvusNode, client: Client
+    worker: WorkerProcess, indexing: WorkerProcess, client: Client
 ) -> None:
-    async def indexed(*wanted: str) -> None:
-        async with asyncio.timeout(60):
-            while not set(wanted) <= await texts(client, own_milvus, user):
-                await asyncio.sleep(0.2)
-
     user = client.user()
-    for prompt in ("asked without an index", "and again"):
+    prompts = {"asked without an index", "and again"}
+    for prompt in prompts:
         await client.asked(user, prompt, max_tokens=2)
     await client.turns_of(user, 2)
     assert await committed(client) == {"requests"}
     assert worker.stop() == 0
     indexing.start().wait_owning(indexing.settings.partitions)
-    await indexed("asked without an index", "and again")
+    assert prompts <= set(await client.indexed(user, 4))
     partition = client.partition(user)
     places = [await produce(client.settings, "turns", partition, make(b"{}")) for make in (named, bomb)]
     places.append((await client.send("turns", b"x" * (MAX_RECORD_BYTES - 200), user))[1])
     for offset in places:
         await client.dead_letter("turns", partition, offset)
     await client.asked(user, "behind garbage", max_tokens=2)
-    await indexed("behind garbage")
+    assert "behind garbage" in await client.indexed(user, 6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -56,34 +55,12 @@ def worker(start_worker: StartWorker, milvus: MilvusNode, policy: Path) -> Worke
     return start_worker(embedder="minilm", milvus_uri=milvus.uri, milvus_collection="masked", policy=policy)
 
 
-async def rows(client: Client, node: MilvusNode, user: str, count: int) -> list[str]:
-    """The user's texts in Milvus, once there are so many."""
-    milvus = Milvus(node.uri)
-    try:
-        async with asyncio.timeout(60):
-            while len(found := await _rows(client, milvus, user)) < count:
-                await asyncio.sleep(0.2)
-        return [row["text"] for row in found]
-    finally:
-        await milvus.close()
-
-
-async def _rows(client: Client, milvus: Milvus, user: str) -> list[Any]:
-    try:
-        found: list[Any] = await milvus.call(
-            "query", client.settings.milvus_collection, filter=f'user_id == "{user}"', output_fields=["text"]
-        )
-    except Exception:  # noqa: BLE001 - the first row makes the collection
-        return []
-    return found
-
-
 async def test_the_index_has_placeholders_and_old_turns_are_hidden_when_they_are_recalled(
     worker: WorkerProcess, client: Client, milvus: MilvusNode, outside: OutsideServer, policy: Path
 ) -> None:
     user = client.user()
     await client.asked(user, SAID, model="outside", conversation_id="before")
-    assert found_in("".join(await rows(client, milvus, user, 2)))
+    assert found_in("".join(await client.indexed(user, 2)))
 
     policy.write_text(policy.read_text() + MASK)
     async with asyncio.timeout(60):
@@ -97,7 +74,7 @@ async def test_the_index_has_placeholders_and_old_turns_are_hidden_when_they_are
 
     other = client.user()
     await client.asked(other, SAID, model="outside")
-    assert found_in("".join(await rows(client, milvus, other, 2))) == []
+    assert found_in("".join(await client.indexed(other, 2))) == []
 
     embedder, connection = load_embedder("minilm"), Milvus(milvus.uri)
     try:
@@ -108,4 +85,4 @@ async def test_the_index_has_placeholders_and_old_turns_are_hidden_when_they_are
         await connection.close()
         embedder.close()
     for one in (user, other):
-        assert found_in("".join(await rows(client, milvus, one, 2))) == []
+        assert found_in("".join(await client.indexed(one, 2))) == []

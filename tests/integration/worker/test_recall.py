@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.local.milvus import MilvusNode
 from app.reader.answer import Answer
-from app.search.milvus.connection import Milvus
 from app.wire.codec import decode
 from app.wire.event import PLAN, TokenEvent
 from tests.faults.worker_process import WorkerProcess
@@ -44,23 +42,7 @@ async def remembered(client: Client, own_milvus: MilvusNode, user: str, *prompts
     """Turns of the user, each in a conversation of its own, once they are in Milvus."""
     for number, prompt in enumerate(prompts):
         await client.asked(user, prompt, conversation_id=f"old-{number}", max_tokens=2)
-    milvus = Milvus(own_milvus.uri)
-    try:
-        async with asyncio.timeout(60):
-            while len(await rows(client, milvus, user)) < 2 * len(prompts):
-                await asyncio.sleep(0.2)
-    finally:
-        await milvus.close()
-
-
-async def rows(client: Client, milvus: Milvus, user: str) -> list[Any]:
-    try:
-        found: list[Any] = await milvus.call(
-            "query", client.settings.milvus_collection, filter=f'user_id == "{user}"', output_fields=["turn_id"]
-        )
-    except Exception:  # noqa: BLE001 - the first row makes the collection
-        return []
-    return found
+    await client.indexed(user, 2 * len(prompts))
 
 
 async def recalled(client: Client, answer: Answer) -> list[str] | None:
