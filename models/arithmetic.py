@@ -88,11 +88,14 @@ def _dtypes(quantize: str, config: Any, weight_bytes: int) -> list[torch.dtype]:
     return [torch.float32, torch.bfloat16] if config.dtype is torch.bfloat16 else [torch.float32]
 
 
-def version_of(choice: Choice, device: torch.device, quantization: str) -> str:
-    """Empty for plain float32 on a CPU. `quantization` names layers that have kernels of their own."""
+def version_of(choice: Choice, device: torch.device, quantization: str, *, by_kernels: bool = False) -> str:
+    """Empty for plain float32 on a CPU. `quantization` names layers that have kernels of their own; `by_kernels` is
+    about what is between the products (models/kernels), whose last bits only show where numbers are rounded.
+    """
     layers, vocabulary = choice.products.layers, choice.products.vocabulary
     packed = "-packed" if Kind.PACKED in (layers, vocabulary) else ""
     named = f"{str(choice.dtype).removeprefix('torch.')}{packed}-{device.type}"
     if vocabulary.is_integer:
         quantization = "w8a8" if layers.is_integer else "w8a8-vocabulary"
-    return "+".join(filter(None, ("" if named == "float32-cpu" else named, quantization)))
+    found = "+".join(filter(None, ("" if named == "float32-cpu" else named, quantization)))
+    return f"{found}+kernels" if found and by_kernels else found

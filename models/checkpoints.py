@@ -130,7 +130,7 @@ def load_checkpoint(
         tokenizer=tokenizer,
         defaults=_defaults(generation),
         eos=_eos(generation, config, tokenizer),
-        model_version="+".join(filter(None, (files.version, version_of(loaded.choice, target, loaded.quantization)))),
+        model_version="+".join(filter(None, (files.version, _arithmetic_version(loaded, target)))),
         context_length=_context(name, config, context_length, may_be_shorter=may_be_shorter),
         quantization=loaded.quantization,
         ignored=_ignored(generation),
@@ -149,6 +149,14 @@ def _load(
     """
     own = None if by_transformers or remote_code else _own_decoder(name, files, target, wanted)
     return own or _by_transformers(name, files, target, wanted, remote_code)
+
+
+def _arithmetic_version(loaded: _Loaded, target: torch.device) -> str:
+    from models.engine.compute.fused import computed_by_kernels
+
+    return version_of(
+        loaded.choice, target, loaded.quantization, by_kernels=computed_by_kernels(loaded.model, loaded.choice.dtype)
+    )
 
 
 def _return_freed_memory() -> None:

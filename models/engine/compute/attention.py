@@ -30,8 +30,12 @@ class Context:
         self.batch = batch
         self.cache = cache
         self.groups = [list(group) for group in batch.groups]
-        self.scratch = cache.scratch(max((group.pages for group in batch.groups if not group.in_place), default=0))
         self._masks: dict[tuple[int | None, bool], list[Tensor | None]] = {}
+
+    @property
+    def scratch(self) -> list[Tensor]:
+        """Where pages are gathered."""
+        return self.cache.scratch(max((group.pages for group in self.batch.groups if not group.in_place), default=0))
 
     @property
     def windows(self) -> set[int | None]:

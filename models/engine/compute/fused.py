@@ -16,8 +16,11 @@ from torch import Tensor
 
 from models.architectures import LENGTH_DEPENDENT_ROPE, context_limit
 from models.engine.compute.attention import Context
+from models.engine.compute.cache import KVCache
 from models.engine.compute.decoders import final_norm, head_of, is_known, shape_of, turns_of, weights_of
 from models.engine.compute.forward import Forward
+from models.engine.compute.kernel_forward import KERNEL_DTYPES, KernelForward
+from models.kernels import library as kernels
 from models.torchscript import compiled
 
 FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"}) | LENGTH_DEPENDENT_ROPE  # up to `context_limit`
@@ -26,44 +29,51 @@ FIRST_ANGLES = 1 << 11
 """Positions whose angles a CPU computes at once; more when a sequence reaches them. A graph needs all of them."""
 
 
+def computed_by_kernels(model: Any, dtype: torch.dtype) -> bool:
+    """Whether its steps are computed by kernels: on a CPU that has them, with angles that never change."""
+    if model.device.type != "cpu" or dtype not in KERNEL_DTYPES or not is_known(model) or not _may_hold_angles(model):
+        return False
+    return kernels.load() is None
+
+
 class LeanDecoder:
     """Computes what `model` computes for packed tokens."""
 
-    def __init__(self, model: Any, *, script: bool = True, fixed_angles: bool = True) -> None:
+    def __init__(
+        self, model: Any, *, script: bool = True, fixed_angles: bool = True, by_kernels: bool | None = None
+    ) -> None:
         self._model = model
-        shape = shape_of(model)
         self._most = context_limit(model.config)
-        self.angles_are_fixed = fixed_angles and self._may_hold_angles(shape.heads[2])
+        self.angles_are_fixed = fixed_angles and _may_hold_angles(model)
+        wanted = computed_by_kernels(model, model.dtype) if by_kernels is None else by_kernels
+        self.by_kernels = wanted and self.angles_are_fixed
         self._held_positions = 0
-        forward = Forward(
+        forward = (KernelForward if self.by_kernels else Forward)(
             weights_of(model),
             model.get_input_embeddings().weight.data,
             final_norm(model),
             head_of(model),
-            shape,
+            shape_of(model),
             model.dtype,
             self._first_turns() if self.angles_are_fixed else [],
         )
         self.forward = compiled(forward) if script and model.device.type == "cpu" else forward
-        self._held: tuple[Any, Any] = None, None
+        self._cache: KVCache | None = None
+        self._scratch: list[Tensor] = []
 
     def __call__(self, context: Context) -> Tensor:
         """The logits of the batch's last tokens."""
         batch, cache = context.batch, context.cache
-        if self._held[0] is not cache or self._held[1] is not context.scratch:
-            self._held = cache, context.scratch
-            self.forward.keys, self.forward.values, self.forward.scratch = cache.keys, cache.values, context.scratch
+        if self._cache is not cache:
+            self._cache = cache
+            self.forward.keys, self.forward.values = cache.keys, cache.values
+        if not self.by_kernels and self._scratch is not context.scratch:
+            self._scratch = self.forward.scratch = context.scratch
         turns = [] if self.angles_are_fixed else turns_of(self._model, batch.positions.unsqueeze(0))
         if self.angles_are_fixed and self._held_positions < self._most:
             self._hold_angles(max(group.length for group in batch.groups))
         logits: Tensor = self.forward(batch.numbers, batch.count, batch.drawing, context.groups, turns)
         return logits
-
-    def _may_hold_angles(self, size: int) -> bool:
-        """Whether the angles of a position never change, and those of all need little memory."""
-        kinds = self._model.model.rotary_emb.rope_type
-        all_kinds = set(kinds.values()) if isinstance(kinds, dict) else {kinds}
-        return all_kinds <= FIXED_ANGLES and self._most * size <= MOST_ANGLES
 
     def _first_turns(self) -> list[Tensor]:
         on_cpu = self._model.device.type == "cpu"
@@ -76,9 +86,17 @@ class LeanDecoder:
     @torch.inference_mode()
     def _all_turns(self, count: int) -> list[Tensor]:
         self._held_positions = count
-        return turns_of(self._model, torch.arange(count, device=self._model.device).unsqueeze(0))
+        turns = turns_of(self._model, torch.arange(count, device=self._model.device).unsqueeze(0))
+        return [one.float() for one in turns] if self.by_kernels else turns
 
 
-def lean(model: Any, **how: bool) -> LeanDecoder | None:
+def _may_hold_angles(model: Any) -> bool:
+    """Whether the angles of a position never change, and those of all need little memory."""
+    kinds, size = model.model.rotary_emb.rope_type, model.model.layers[0].self_attn.head_dim
+    all_kinds = set(kinds.values()) if isinstance(kinds, dict) else {kinds}
+    return all_kinds <= FIXED_ANGLES and context_limit(model.config) * size <= MOST_ANGLES
+
+
+def lean(model: Any, **how: Any) -> LeanDecoder | None:
     """A fused forward for `model`, if it is of a known family."""
     return LeanDecoder(model, **how) if is_known(model) else None

@@ -111,10 +111,10 @@ async def run_schedule(
         truth = oracle.answer(prompt, 40)[:count]
         generated = tuple(truth[: chance.choice([0, 0, 0, count // 2])])
         priority, user = chance.choice(list(Priority)), chance.choice("ab")
-        cancel = chance.random() * 0.05 if chance.random() < 0.15 else None
+        cancel = chance.random() * 0.02 if chance.random() < 0.15 else None
         scored = 2 if len(prompt) % 5 == 0 else None
         made = job(prompt, count, generated=generated, priority=priority, user=user, prompt_logprobs=scored)
-        return Ask(made, truth, cancel, chance.random() * 0.05)
+        return Ask(made, truth, cancel, chance.random() * 0.02)
 
     async def one(ask: Ask) -> None:
         await asyncio.sleep(ask.delay)

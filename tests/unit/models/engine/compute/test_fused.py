@@ -63,7 +63,12 @@ def own(model, context):
     ).logits[0]
 
 
-WAYS = {"one script": {}, "angles of each step": {"fixed_angles": False}, "eager, as on a GPU": {"script": False}}
+WAYS = {
+    "kernels": {"by_kernels": True},
+    "no kernels": {"by_kernels": False},
+    "angles of each step": {"fixed_angles": False},
+    "eager, as on a GPU": {"script": False, "by_kernels": False},
+}
 
 
 @pytest.mark.parametrize("changes", WAYS.values(), ids=WAYS)

@@ -1,0 +1,158 @@
+"""The forward pass of forward.py on a CPU by kernels (models/kernels): between the products of a layer, five of them
+instead of a hundred operations.
+
+The hidden state stays in float32, whatever the products are computed in.
+"""
+
+# No annotations from __future__, because TorchScript reads those of the class.
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding, linear
+
+from models.engine.compute.cache import PAGE_SIZE
+from models.engine.compute.forward import Forward, Shape, Weights
+from models.linear.int8 import Int8Weight
+from models.linear.packed import packed_product
+from models.linear.product import Matrix
+
+KERNEL_DTYPES = (torch.float32, torch.bfloat16)
+
+
+class KernelForward(Forward):
+    """`turns` are those of every position."""
+
+    # TorchScript does not read those of the base.
+    __annotations__ = Forward.__annotations__ | {"norms": list[list[Tensor]]}
+
+    def __init__(
+        self,
+        layers: Sequence[Weights],
+        embeddings: Tensor,
+        final: Tensor,
+        head: Matrix,
+        shape: Shape,
+        dtype: torch.dtype,
+        turns: list[Tensor],
+    ) -> None:
+        super().__init__(layers, embeddings, final, head, shape, dtype, turns)
+        self.is_half = dtype is torch.bfloat16
+        self.norms = [[one.before.float(), one.after.float()] for one in layers]
+        self.head_norms = [[norm.float() for norm in one] for one in self.head_norms]
+        self.posts = [[norm.float() for norm in one] for one in self.posts]
+        self.final = self.final.float()
+        self.nothing = torch.empty(0)
+        self.kv = self.both - self.queries
+        self.scale_of_scores, self.page = self.scale, PAGE_SIZE
+
+    def forward(
+        self,
+        numbers: Tensor,
+        count: int,
+        drawing: int,
+        groups: list[list[int]],
+        turns: list[Tensor],  # noqa: ARG002 - one signature for both
+    ) -> Tensor:
+        """See `Forward`; `turns` is empty."""
+        tokens = numbers[:count]
+        last = numbers[3 * count : 3 * count + drawing]
+        narrow = embedding(tokens, self.embeddings).to(self.dtype)
+        if self.embedding_scale != 1.0:
+            narrow = narrow * self.embedding_scale
+        hidden = narrow.to(torch.float32)
+        size = hidden.size(1)
+        longest = 1
+        for group in groups:
+            longest = max(longest, group[3])
+        table = torch.tensor(groups, dtype=torch.int64)
+        normed = torch.empty([count, size], dtype=self.dtype)
+        attended = torch.empty([count, self.queries * self.size], dtype=self.dtype)
+        added = narrow
+        for number, weights in enumerate(self.layers):
+            bias, packed, eight = self.biases[number], self.packed[number], self.eights[number]
+            kind = 0 if number == 0 else self.kind_of_sum(number - 1)
+            self.add_norm(hidden, added, self.post_of(number - 1, 1), self.norms[number][0], normed, kind)
+            joined = self.multiply(normed, weights[2], bias[0], packed[0], eight[0])
+            self.rotate(joined, number, numbers)
+            window = self.windows[self.kinds[number]]
+            self.attend(joined, number, numbers, table, len(groups), longest, 0 if window is None else window, attended)
+            added = self.multiply(attended, weights[3], bias[1], packed[1], eight[1])
+            kind = self.kind_of_sum(number)
+            self.add_norm(hidden, added, self.post_of(number, 0), self.norms[number][1], normed, kind)
+            gates = self.multiply(normed, weights[4], bias[2], packed[2], eight[2])
+            inner = gates.size(1) // 2
+            gated = torch.empty([count, inner], dtype=self.dtype)
+            torch.ops.parley.gate(gates, gated, count, 1 + 8192 // inner, int(self.is_half), inner, int(self.is_gelu))
+            added = self.multiply(gated, weights[5], bias[3], packed[3], eight[3])
+        end = len(self.layers) - 1
+        self.add_norm(hidden, added, self.post_of(end, 1), self.final, normed, self.kind_of_sum(end))
+        logits = self.multiply(
+            normed.index_select(0, last), self.head, self.head_bias, self.packed_head, self.eight_head
+        )
+        cap = self.last_cap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def kind_of_sum(self, layer: int) -> int:
+        return 2 if len(self.posts[layer]) > 0 else 1
+
+    def post_of(self, layer: int, part: int) -> Tensor:
+        """The weight of the norm behind attention (`part` 0) or the MLP (1) of a layer."""
+        if layer < 0:
+            return self.nothing
+        posts = self.posts[layer]
+        return posts[part] if len(posts) > 0 else self.nothing
+
+    def add_norm(self, hidden: Tensor, added: Tensor, post: Tensor, weight: Tensor, normed: Tensor, kind: int) -> None:
+        rows, size = hidden.size(0), hidden.size(1)
+        torch.ops.parley.add_norm(
+            hidden, added, post, weight, normed, rows, 1 + 16384 // size, int(self.is_half), size, kind, self.eps
+        )
+
+    def rotate(self, joined: Tensor, layer: int, numbers: Tensor) -> None:
+        norms = self.head_norms[layer]
+        is_normed = len(norms) > 0
+        cos, sin = self.turns[2 * self.angles[layer]], self.turns[2 * self.angles[layer] + 1]
+        torch.ops.parley.rotate(
+            joined, norms[0] if is_normed else self.nothing, norms[1] if is_normed else self.nothing, cos, sin,
+            numbers, self.keys[layer], self.values[layer], joined.size(0), 1 + 8192 // joined.size(1),
+            int(self.is_half), self.queries, self.kv, self.size, int(is_normed), self.eps,
+        )  # fmt: skip
+
+    def attend(
+        self, joined: Tensor, layer: int, numbers: Tensor, table: Tensor, many: int, longest: int, window: int,
+        attended: Tensor,
+    ) -> None:  # fmt: skip
+        rows, cap = joined.size(0), self.cap
+        grain = 1 + 32768 // (longest * (self.queries // self.kv) * self.size)
+        torch.ops.parley.attend(
+            joined, self.keys[layer], self.values[layer], numbers, table, attended, rows * self.kv, grain,
+            int(self.is_half), rows, self.queries, self.kv, self.size, window, self.page, longest, many,
+            self.scale_of_scores, 0.0 if cap is None else cap,
+        )  # fmt: skip
+
+    def multiply(
+        self, given: Tensor, weight: Tensor, bias: Tensor | None, packed: list[Tensor], eight: list[Int8Weight]
+    ) -> Tensor:
+        """See `product`; integers are made by kernels."""
+        if len(eight) == 0 and len(packed) < 2:
+            if len(packed) > 0:
+                return packed_product(given, packed[0], bias)
+            return linear(given, weight, bias)
+        rows, size = given.size(0), given.size(1)
+        scales = torch.empty([rows])
+        is_integer = len(packed) > 1
+        quants = torch.empty([rows, size], dtype=torch.int8 if is_integer else torch.float32)
+        grain = 1 + 16384 // size
+        torch.ops.parley.quantize(given.to(torch.float32), quants, scales, rows, grain, 0, size, int(is_integer))
+        if is_integer:
+            found = torch.ops.onednn.qlinear_pointwise(
+                quants, 1.0, 0, packed[0], packed[1], packed[2], None, 1.0, 0, torch.float32, "none", [], ""
+            )
+        else:
+            found = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(quants, 1.0, 128, eight[0])
+        outputs = found.size(1)
+        added = self.nothing if bias is None else bias.to(torch.float32)
+        torch.ops.parley.scale(found, scales, added, rows, 1 + 32768 // outputs, 0, outputs, int(bias is not None))
+        return found.to(self.dtype)

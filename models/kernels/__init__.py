@@ -1,0 +1,10 @@
+"""Kernels of a CPU: what a decoder computes between its matrix products, a row at a time.
+
+A step of a small batch has a hundred small operations of torch in each layer, and each takes longer to start than to
+compute. Here they are five, written in Python, compiled by Numba once for a machine (build.py) and called by torch
+without the interpreter (library.py).
+
+Two things hold that torch's operations do not give. A row's result depends on that row alone: a token has the same bits
+in a chunk of its prompt, by itself, and among others. And the code is the same for all CPUs of a kind, x86-64-v3 or
+AArch64, whatever their vectors: with products of integers, the whole forward pass has the same bits on all of them.
+"""

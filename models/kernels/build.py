@@ -1,0 +1,69 @@
+"""Compile all kernels into one object file: `python -m models.kernels.build [FILE]`, by default beside this module.
+
+In a process of its own, because Numba takes 150 MB that a worker never needs again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from models.kernels import target
+from models.kernels.boxing import DECLARATIONS, boxed, called, worker_name
+from models.kernels.library import HERE, file_name
+from models.kernels.schemas import ADD_NORM, ATTEND, GATE, KERNELS, QUANTIZE, ROTATE, SCALE, Kernel
+
+# Numba reads these when it is imported.
+os.environ |= {"NUMBA_CPU_NAME": target.cpu(), "NUMBA_CPU_FEATURES": ""}
+
+from numba import types
+
+from models.kernels import attention, gate, int8, norm, rotary
+from models.kernels.memory import BFLOAT16, FLOAT32, Cells
+
+_WORKERS = {
+    ADD_NORM: norm.worker_of,
+    ROTATE: rotary.worker_of,
+    ATTEND: attention.worker_of,
+    GATE: gate.worker_of,
+    QUANTIZE: int8.quantizer_of,
+    SCALE: int8.scaler_of,
+}
+_ARGUMENTS = (types.int64,) * 3
+
+
+def object_code() -> bytes:
+    machine = target.machine()
+    texts, modules = [DECLARATIONS], []
+    for kernel in KERNELS:
+        for cells in (FLOAT32, BFLOAT16):
+            native, module = _compiled(kernel, cells)
+            modules.append(module)
+            texts.append(called(worker_name(kernel, cells.name), native))
+        texts.append(boxed(kernel))
+    whole = llvm.parse_assembly("\n".join(texts))
+    for module in modules:
+        whole.link_in(module)
+    exported = {kernel.symbol for kernel in KERNELS}
+    for function in whole.functions:
+        if not function.is_declaration and function.name not in exported:
+            function.linkage = "internal"
+    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    passes.getModulePassManager().run(whole, passes)
+    code: bytes = machine.emit_object(whole)
+    return code
+
+
+def _compiled(kernel: Kernel, cells: Cells) -> tuple[str, Any]:
+    """The name of the worker among Numba's functions, and their module."""
+    worker = _WORKERS[kernel](cells)
+    name: str = worker.overloads[_ARGUMENTS].fndesc.llvm_func_name
+    return name, llvm.parse_assembly(worker.inspect_llvm(_ARGUMENTS))
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1] if len(sys.argv) > 1 else HERE / file_name()).write_bytes(object_code())

@@ -1,0 +1,58 @@
+"""Rows of float32 become rows of eight-bit integers with a scale each, and products of them float32 again.
+
+The same bits as `int8_product` (models/linear/int8.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+
+from models.kernels.functions import f32
+from models.kernels.memory import Cells, Function, float32_at, int8_at, int64_at
+from models.kernels.sums import largest
+from models.kernels.worker import SIGNATURE, alone
+
+_GIVEN, _QUANTS, _SCALES, _, _, _, _SIZE, _IS_INTEGER = range(8)
+_FOUND, _FOUND_SCALES, _BIAS, _, _, _, _OUTPUTS, _HAS_BIAS = range(8)
+_LARGEST, _LEAST = 127.0, 1e-32
+
+
+def quantizer_of(_cells: Cells) -> Function:
+    @njit(SIGNATURE, **alone())
+    def worker(begin: int, end: int, stack: int) -> None:
+        values = int64_at(stack)
+        size = values[_SIZE]
+        for row in range(begin, end):
+            given = float32_at(values[_GIVEN] + row * size * 4)
+            scale = largest(given, size) / f32(_LARGEST)
+            if scale < f32(_LEAST):  # noqa: PLR1730 - a maximum would lose NaN
+                scale = f32(_LEAST)
+            float32_at(values[_SCALES])[row] = scale
+            if values[_IS_INTEGER]:
+                integers = int8_at(values[_QUANTS] + row * size)
+                for i in range(size):
+                    integers[i] = types.int8(types.int32(np.rint(given[i] / scale)))
+            else:
+                floats = float32_at(values[_QUANTS] + row * size * 4)
+                for i in range(size):
+                    floats[i] = np.rint(given[i] / scale)
+
+    return worker
+
+
+def scaler_of(_cells: Cells) -> Function:
+    @njit(SIGNATURE, **alone())
+    def worker(begin: int, end: int, stack: int) -> None:
+        values = int64_at(stack)
+        outputs, bias = values[_OUTPUTS], float32_at(values[_BIAS])
+        for row in range(begin, end):
+            found, scale = float32_at(values[_FOUND] + row * outputs * 4), float32_at(values[_FOUND_SCALES])[row]
+            if values[_HAS_BIAS]:
+                for i in range(outputs):
+                    found[i] = found[i] * scale + bias[i]
+            else:
+                for i in range(outputs):
+                    found[i] *= scale
+
+    return worker

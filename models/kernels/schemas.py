@@ -1,0 +1,64 @@
+"""What each kernel takes, as torch's schemas have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SHARED = "int rows, int grain, int is_half"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An operation whose rows are shared by torch's threads.
+
+    `tensors` come first, those that are written with a mark; all are contiguous. Then come the number of rows, how many
+    are worth a thread, and whether they are of bfloat16 instead of float32; then the kernel's own `numbers`.
+    """
+
+    name: str
+    tensors: tuple[str, ...]
+    numbers: str
+
+    @property
+    def schema(self) -> str:
+        tensors = (_typed(one, mark) for one, mark in zip(self.tensors, "abcdefgh", strict=False))
+        return f"{self.name}({', '.join(tensors)}, {_SHARED}, {self.numbers}) -> ()"
+
+    @property
+    def symbol(self) -> str:
+        """The function that torch calls (boxing.py)."""
+        return f"parley_{self.name}"
+
+
+def _typed(tensor: str, mark: str) -> str:
+    return f"Tensor({mark}!) {tensor[:-1]}" if tensor.endswith("!") else f"Tensor {tensor}"
+
+
+ADD_NORM = Kernel("add_norm", ("hidden!", "added", "post", "weight", "normed!"), "int size, int kind, float eps")
+"""`hidden` [T, size] in float32 plus what `kind` says (norm.py), and its norm. `added` and `normed` [T, size]; the
+weights `post` and `weight` [size] in float32.
+"""
+ROTATE = Kernel(
+    "rotate",
+    ("joined!", "query_norm", "key_norm", "cos", "sin", "numbers", "keys!", "values!"),
+    "int queries, int kv, int size, int is_normed, float eps",
+)
+"""`joined` [T, queries + 2 * kv, size]; the norms [size], and `cos` and `sin` [positions, size], in float32; `numbers`
+those of a `Batch`; `keys` and `values` a layer's cache.
+"""
+ATTEND = Kernel(
+    "attend",
+    ("joined", "keys", "values", "numbers", "groups", "out!"),
+    "int tokens, int queries, int kv, int size, int window, int page, int longest, int many, float scale, float cap",
+)
+"""A row is a token and a head of keys. `joined` is rotated, and the cache has its keys and values. `groups` are the
+`many` groups of a `Batch`; `out` [T, queries, size]. `longest` is the most that a token attends; `window` and `cap` are
+0 where there is none.
+"""
+GATE = Kernel("gate", ("given", "out!"), "int inner, int is_gelu")
+"""`given` [T, 2 * inner], `out` [T, inner]. `is_gelu`: its approximation by tanh, instead of SiLU."""
+QUANTIZE = Kernel("quantize", ("given", "quants!", "scales!"), "int size, int is_integer")
+"""`given` [T, size] and `scales` [T] in float32, `quants` [T, size] in int8 or, for FBGEMM, in float32."""
+SCALE = Kernel("scale", ("found!", "scales", "bias"), "int outputs, int has_bias")
+"""`found` [T, outputs] by `scales` [T], plus `bias` [outputs]; all in float32."""
+KERNELS = (ADD_NORM, ROTATE, ATTEND, GATE, QUANTIZE, SCALE)
