@@ -46,9 +46,16 @@ def main(extras: str) -> int:
         say(f"installing into {Path(sys.prefix).name}: {size_of(extras, backend)}")
         with told_while_it_lasts():
             code = subprocess.run(command, cwd=ROOT, check=False).returncode
+            if not code:
+                compile_kernels()
             if not code and not is_for_demo(extras):
                 compile_packages()
     return code
+
+
+def compile_kernels() -> None:
+    """Of this CPU; the first start of a worker would do it otherwise."""
+    subprocess.run([sys.executable, "-m", "models.kernels.build"], cwd=ROOT, capture_output=True, check=False)
 
 
 def compile_packages() -> None:

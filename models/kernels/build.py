@@ -65,5 +65,15 @@ def _compiled(kernel: Kernel, cells: Cells) -> tuple[str, Any]:
     return name, llvm.parse_assembly(worker.inspect_llvm(_ARGUMENTS))
 
 
+def main(file: Path) -> None:
+    """Write `file` whole or not at all, and remove those of other versions beside it."""
+    unfinished = file.with_suffix(f".{os.getpid()}")
+    unfinished.write_bytes(object_code())
+    unfinished.replace(file)
+    for other in file.parent.glob("kernels-*.o"):
+        if other != file:
+            other.unlink(missing_ok=True)
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1] if len(sys.argv) > 1 else HERE / file_name()).write_bytes(object_code())
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / file_name())

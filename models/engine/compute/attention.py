@@ -6,7 +6,7 @@ The arguments of `attend` have types that TorchScript compiles (forward.py).
 A token's attention differs in its last bits between a chunk and a single token, and between neighbours: sums are taken
 in another order. Before products of integers such a bit decides how an activation is rounded, and after some layers
 the logits of a real model differ by 5 %. There attention is `exact`: computed in float64 and rounded, so that no order
-shows.
+shows. The kernels of a CPU (models/kernels/attention.py) need neither.
 """
 
 from __future__ import annotations

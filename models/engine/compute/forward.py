@@ -1,4 +1,5 @@
-"""The forward pass of decoders like Llama and Gemma over packed tokens: one script on a CPU, eager elsewhere.
+"""The forward pass of decoders like Llama and Gemma over packed tokens: one script on a CPU without kernels, eager on a
+GPU.
 
 Calling a small model's 150 operations one by one beside a busy event loop made a step of 2.3 ms one of 24 ms
 (models/torchscript.py explains why). Weights and cache are therefore attributes of the script, and the inputs of a

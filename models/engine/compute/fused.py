@@ -2,9 +2,10 @@
 
 A small model's step, and a single sequence's step of any model, spend more time starting operations than computing. If
 a decoder is built exactly like one of the known families (decoders.py), its projections of one input become one
-product, its norms one operation, and queries and keys are rotated together (forward.py). The weights are not
-duplicated: those of the model's own layers become views of the joined ones, so its own forward still works, for
-adapters and for the probe that compares the two.
+product, its norms one operation, and queries and keys are rotated together (forward.py); where this CPU has kernels,
+they compute what is between the products (kernel_forward.py). The weights are not duplicated: those of the model's own
+layers become views of the joined ones, so its own forward still works, for adapters and for the probe that compares the
+two.
 """
 
 from __future__ import annotations
