@@ -40,14 +40,11 @@ def computed_by_kernels(model: Any, dtype: torch.dtype) -> bool:
 class LeanDecoder:
     """Computes what `model` computes for packed tokens."""
 
-    def __init__(
-        self, model: Any, *, script: bool = True, fixed_angles: bool = True, by_kernels: bool | None = None
-    ) -> None:
+    def __init__(self, model: Any, *, script: bool = True, fixed_angles: bool = True, by_kernels: bool = True) -> None:
         self._model = model
         self._most = context_limit(model.config)
         self.angles_are_fixed = fixed_angles and _may_hold_angles(model)
-        wanted = computed_by_kernels(model, model.dtype) if by_kernels is None else by_kernels
-        self.by_kernels = wanted and self.angles_are_fixed
+        self.by_kernels = by_kernels and fixed_angles and computed_by_kernels(model, model.dtype)
         self._held_positions = 0
         forward = (KernelForward if self.by_kernels else Forward)(
             weights_of(model),

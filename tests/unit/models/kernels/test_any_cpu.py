@@ -1,0 +1,52 @@
+"""With products of integers and kernels, logits have the same bits by torch's code for each kind of CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from models.linear.int8 import why_not
+from tests.unit.models import tiny
+from tests.unit.models.engine.schedules import ARCHITECTURES
+
+WIDER = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
+COMPUTE = """
+import hashlib, sys, torch
+from models.linear import Kind, Products, replace_layers
+from tests.unit.models.engine.compute.test_fused import both_ways, make
+from tests.unit.models.kernels.test_any_cpu import WIDER
+
+architecture, weights = sys.argv[1:]
+model = make(architecture, **WIDER)
+model.load_state_dict(torch.load(weights))
+replace_layers(model, Products(Kind.INT8, Kind.INT8), torch.float32)
+logits = both_ways(model, by_kernels=True)[0].contiguous()
+print(torch.backends.cpu.get_cpu_capability(), hashlib.sha256(logits.numpy().tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.skipif(why_not(torch.device("cpu")) is not None, reason="no products of integers")
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "gemma3_text"])
+def test_the_bits_of_int8_are_those_of_every_cpu(kernels, tmp_path, architecture):
+    del kernels
+    weights = tmp_path / "weights.pt"
+    torch.save(tiny.model(architecture, **(ARCHITECTURES[architecture] | WIDER)).state_dict(), weights)
+    found = {}
+    for capability in ("avx2", "default"):
+        environment = os.environ | {"ATEN_CPU_CAPABILITY": capability, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+        found |= computed(architecture, weights, environment)
+    found |= computed(architecture, weights, dict(os.environ))
+    assert len(found) > 1, "this torch knows one kind of CPU only"
+    assert len(set(found.values())) == 1, found
+
+
+def computed(architecture, weights, environment):
+    command = [sys.executable, "-W", "ignore", "-c", COMPUTE, architecture, str(weights)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    kind, bits = done.stdout.split()[-2:]
+    return {kind: bits}
