@@ -12,7 +12,7 @@ from numba import njit
 
 from models.kernels.functions import exp, f32, tanh
 from models.kernels.memory import Cells, Function, allocate, float32_at, float64_at, int64_at, release
-from models.kernels.sums import dot, fma, four_dots, total
+from models.kernels.sums import add_four, dot, fma, four_dots, total
 from models.kernels.worker import SIGNATURE, alone, options
 
 GROUP = 7
@@ -99,16 +99,6 @@ def _scorer(cells: Cells) -> Function:
 
 def _adder(cells: Cells) -> Function:
     at, read = cells.at, cells.read
-
-    @njit(**options())
-    def add_four(sums: Any, shares: Any, a: Any, b: Any, c: Any, d: Any, size: int) -> None:
-        """One after the other, as `add` does."""
-        first, second, third, fourth = shares[0], shares[1], shares[2], shares[3]
-        for i in range(size):
-            found = fma(first, read(a, i), sums[i])
-            found = fma(second, read(b, i), found)
-            found = fma(third, read(c, i), found)
-            sums[i] = fma(fourth, read(d, i), found)
 
     @njit(**options())
     def add(sums: Any, share: Any, row: Any, size: int) -> None:

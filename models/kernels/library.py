@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from functools import cache
 from pathlib import Path
@@ -26,13 +27,19 @@ log = logging.getLogger(__name__)
 HERE = Path(__file__).parent
 _ROOT = HERE.parents[1]
 _SPACE = b"parley"
+_alone = threading.Lock()
 _held: list[Any] = []
 """Code that torch calls as long as the process lives."""
 
 
-@cache
 def load() -> str | None:
-    """Register the kernels; returns why there are none, or None."""
+    """Register the kernels, once; returns why there are none, or None."""
+    with _alone:
+        return _load()
+
+
+@cache
+def _load() -> str | None:
     try:
         from models.kernels import target
 

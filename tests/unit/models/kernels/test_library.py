@@ -135,7 +135,7 @@ def raise_that_numba_is_missing():
 def test_without_them_a_step_is_a_script_of_torch(monkeypatch, caplog, place, what):
     name, function = place.split(".")
     monkeypatch.setattr({"target": target, "library": library}[name], function, what)
-    monkeypatch.setattr(library, "load", library.load.__wrapped__)
+    monkeypatch.setattr(library, "_load", library._load.__wrapped__)
     with caplog.at_level("INFO"):
         found = lean(tiny.model("llama"))
     assert not found.by_kernels
