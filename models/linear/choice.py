@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 ROWS = (1, 8, 32)
 CLEARLY = 1.25
 PAYS = 1.1
+HOPELESS = 5.0
 SMALL = 16 << 20
 """Bytes of weights. Steps of smaller models take their time between the products."""
 _SLICE = 1 << 24
@@ -154,12 +155,22 @@ def _measure(sizes: Sizes, dtype: torch.dtype, allowed: Sequence[Products]) -> M
     for products in allowed[1:]:
         try:
             other = Measured(products, _parts(sizes, dtype, products))
+            if _is_hopeless(best.parts, other.parts):
+                continue
             before, after = compared(best.parts, other.parts)
         except (RuntimeError, AttributeError):  # a CPU or a torch without it
             continue
         if ratio(before, after) >= (1.0 if _have_the_same_bits(best.products, products) else PAYS):
             best = other
     return best
+
+
+def _is_hopeless(best: Sequence[Part], other: Sequence[Part], clock: Clock = time.thread_time) -> bool:
+    """By a single row, after one that warms up. On some CPUs oneDNN has no kernel for integers, and what stands in for
+    it took a minute to compare.
+    """
+    fastest = [min(sum(part.seconds(ROWS[0], clock) for part in parts) for _ in range(2)) for parts in (best, other)]
+    return fastest[1] > HOPELESS * fastest[0]
 
 
 def _have_the_same_bits(one: Products, other: Products) -> bool:

@@ -33,6 +33,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, seconds: Seconds, cores: int = 1) -
         return [(one(parts), one(parts)) for parts in ways]
 
     monkeypatch.setattr(choice, "compared", compared)
+    monkeypatch.setattr(choice, "_is_hopeless", lambda *_: False)
     monkeypatch.setattr(choice.os, "sched_getaffinity", lambda _: range(cores))
 
 
@@ -58,6 +59,20 @@ def test_a_cpu_without_packed_products_keeps_plain_weights(monkeypatch: pytest.M
 
     monkeypatch.setattr("models.linear.product.prepack", missing)
     assert choose(SIZES, [torch.float32], FORMS).products == PLAIN
+
+
+def test_a_form_that_is_hopeless_for_one_row_is_not_measured_with_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[tuple[bool, int]] = []
+
+    def seconds(part: Part, rows: int, _clock: object) -> float:
+        is_packed = bool(part.matrices[0].packed)
+        measured.append((is_packed, rows))
+        return choice.HOPELESS + 0.1 if is_packed else 1.0
+
+    monkeypatch.setattr(Part, "seconds", seconds)
+    assert choose(SIZES, [torch.float32], FORMS, threads=1).products == PLAIN
+    assert {rows for is_packed, rows in measured if is_packed} == {1}
+    assert {rows for is_packed, rows in measured if not is_packed} == set(choice.ROWS)
 
 
 def test_all_cores_compute_where_that_is_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
