@@ -67,23 +67,24 @@ class KernelForward(Forward):
         for group in groups:
             longest = max(longest, group[3])
         table = torch.tensor(groups, dtype=torch.int64)
-        normed = torch.empty([count, size], dtype=self.dtype)
-        attended = torch.empty([count, self.queries * self.size], dtype=self.dtype)
+        normed, attended = self.space(count, size), self.space(count, self.queries * self.size)
         added = narrow
         for number, weights in enumerate(self.layers):
             bias, packed, eight = self.biases[number], self.packed[number], self.eights[number]
             kind = 0 if number == 0 else self.kind_of_sum(number - 1)
             self.add_norm(hidden, added, self.post_of(number - 1, 1), self.norms[number][0], normed, kind)
             joined = self.multiply(normed, weights[2], bias[0], packed[0], eight[0])
-            self.rotate(joined, number, numbers)
+            self.rotate(joined, count, number, numbers)
             window = self.windows[self.kinds[number]]
-            self.attend(joined, number, numbers, table, len(groups), longest, 0 if window is None else window, attended)
+            self.attend(
+                joined, count, number, numbers, table, len(groups), longest, 0 if window is None else window, attended
+            )
             added = self.multiply(attended, weights[3], bias[1], packed[1], eight[1])
             kind = self.kind_of_sum(number)
             self.add_norm(hidden, added, self.post_of(number, 0), self.norms[number][1], normed, kind)
             gates = self.multiply(normed, weights[4], bias[2], packed[2], eight[2])
             inner = gates.size(1) // 2
-            gated = torch.empty([count, inner], dtype=self.dtype)
+            gated = self.space(count, inner)
             torch.ops.parley.gate(gates, gated, count, 1 + 8192 // inner, int(self.is_half), inner, int(self.is_gelu))
             added = self.multiply(gated, weights[5], bias[3], packed[3], eight[3])
         end = len(self.layers) - 1
@@ -93,6 +94,21 @@ class KernelForward(Forward):
         )
         cap = self.last_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def rows_of(self, count: int) -> int:
+        """How many rows the products of a step with `count` tokens have. oneDNN keeps code for each number of rows, 3 MB
+        for Gemma 3 270M, so long prompts have some rows more, which nobody reads.
+        """
+        if self.exact or count <= 32:
+            return count
+        step = 4 if count <= 64 else 8 if count <= 128 else 16
+        return (count + step - 1) // step * step
+
+    def space(self, count: int, size: int) -> Tensor:
+        """Rows for `count` tokens. Those that are more are zeros: what lies in memory may be slow to multiply."""
+        rows = self.rows_of(count)
+        shape = [rows, size]
+        return torch.empty(shape, dtype=self.dtype) if rows == count else torch.zeros(shape, dtype=self.dtype)
 
     def kind_of_sum(self, layer: int) -> int:
         return 2 if len(self.posts[layer]) > 0 else 1
@@ -110,21 +126,21 @@ class KernelForward(Forward):
             hidden, added, post, weight, normed, rows, 1 + 16384 // size, int(self.is_half), size, kind, self.eps
         )
 
-    def rotate(self, joined: Tensor, layer: int, numbers: Tensor) -> None:
+    def rotate(self, joined: Tensor, count: int, layer: int, numbers: Tensor) -> None:
         norms = self.head_norms[layer]
         is_normed = len(norms) > 0
         cos, sin = self.turns[2 * self.angles[layer]], self.turns[2 * self.angles[layer] + 1]
         torch.ops.parley.rotate(
             joined, norms[0] if is_normed else self.nothing, norms[1] if is_normed else self.nothing, cos, sin,
-            numbers, self.keys[layer], self.values[layer], joined.size(0), 1 + 8192 // joined.size(1),
+            numbers, self.keys[layer], self.values[layer], count, 1 + 8192 // joined.size(1),
             int(self.is_half), self.queries, self.kv, self.size, int(is_normed), self.eps,
         )  # fmt: skip
 
     def attend(
-        self, joined: Tensor, layer: int, numbers: Tensor, table: Tensor, many: int, longest: int, window: int,
-        attended: Tensor,
+        self, joined: Tensor, rows: int, layer: int, numbers: Tensor, table: Tensor, many: int, longest: int,
+        window: int, attended: Tensor,
     ) -> None:  # fmt: skip
-        rows, cap = joined.size(0), self.cap
+        cap = self.cap
         grain = 1 + 32768 // (longest * (self.queries // self.kv) * self.size)
         torch.ops.parley.attend(
             joined, self.keys[layer], self.values[layer], numbers, table, attended, rows * self.kv, grain,

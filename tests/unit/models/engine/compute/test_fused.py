@@ -133,6 +133,21 @@ def test_other_forms_of_the_weights_compute_what_the_models_own_layers_do(form):
         assert (leaner - theirs).norm() < (0.02 if form is Kind.INT8 else 1e-4) * theirs.norm()
 
 
+@pytest.mark.parametrize("tokens", [32, 33, 65, 130])
+def test_a_long_prompt_has_the_logits_of_the_model_whatever_rows_its_products_have(tokens):
+    model = make("llama")
+    use_paged_attention(model)
+    found = []
+    for forward in (lean(model), lambda context: own(model, context)):
+        cache, pool = KVCache(model.config, 40, model.device, torch.float32), PagePool(40, 16)
+        sequence = SequenceState(Job("r", tuple(range(5, 5 + tokens)), 9), TokenStream(lambda *_: None), 0, 0.0, 199)
+        sequence.pages = pool.allocate(10)
+        with torch.inference_mode():
+            batch = pack([ScheduledChunk(sequence, 0, tokens)], pool, model.device)
+            found.append(forward(Context(batch, cache)))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
 def test_the_models_weights_are_views_of_the_joined_ones_and_stay_what_they_were():
     model = make("qwen2")
     before = copy.deepcopy(model.state_dict())
