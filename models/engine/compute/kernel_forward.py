@@ -96,8 +96,8 @@ class KernelForward(Forward):
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def rows_of(self, count: int) -> int:
-        """How many rows the products of a step with `count` tokens have. oneDNN keeps code for each number of rows, 3 MB
-        for Gemma 3 270M, so long prompts have some rows more, which nobody reads.
+        """How many rows the products of a step with `count` tokens have. oneDNN keeps code for each number of rows, for
+        Gemma 3 270M 3 MB, so long prompts have some rows more, which nobody reads.
         """
         if self.exact or count <= 32:
             return count
