@@ -11,8 +11,10 @@ log-likelihood (Gemma 3 270M); seven bits for all weights cost twice as much.
 
 from __future__ import annotations
 
+import time
 import warnings
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +27,7 @@ else:
 
 MOST = 127
 _ENGINE = "fbgemm"
+_HOPELESS = 20.0
 _BLOCK = 1 << 22
 """Elements that are quantized at once."""
 
@@ -41,9 +44,13 @@ def why_not(device: torch.device) -> str | None:
 
 
 def onednn_why_not() -> str | None:
-    """Why oneDNN multiplies no integers here, or None: its kernels for AVX2 saturate where FBGEMM's do not."""
+    """Why oneDNN multiplies no integers here, or None: its kernels for AVX2 saturate where FBGEMM's do not, and on some
+    CPUs it has none, and what stands in for them takes hundreds of times as long.
+    """
     try:
-        return None if _agrees() else "its sums are others on this CPU"
+        if not _agrees():
+            return "its sums are others on this CPU"
+        return "it has no kernel for integers on this CPU" if _is_hopeless() else None
     except (RuntimeError, AttributeError) as error:
         return str(error) or type(error).__name__
 
@@ -62,6 +69,23 @@ def _agrees() -> bool:
             if not torch.equal(onednn_int8_product(given, onednn_int8_weight(weight), None), expected):
                 return False
     return True
+
+
+@cache
+def _is_hopeless() -> bool:
+    given, weight = torch.ones(32, 256), torch.ones(256, 256)
+    ways: list[Callable[[], Tensor]] = [
+        partial(int8_product, given, int8_weight(weight), None),
+        partial(onednn_int8_product, given, onednn_int8_weight(weight), None),
+    ]
+    fbgemm, onednn = (min(_seconds(way) for _ in range(3)) for way in ways)
+    return onednn > _HOPELESS * fbgemm
+
+
+def _seconds(way: Callable[[], Tensor]) -> float:
+    began = time.thread_time()
+    way()
+    return time.thread_time() - began
 
 
 def int8_product(given: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
