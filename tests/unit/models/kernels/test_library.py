@@ -76,7 +76,8 @@ def test_its_bits_are_the_same_on_every_cpu(kernels):
     assert found.hexdigest() == BITS
 
 
-def test_a_process_that_loads_them_does_not_import_numba():
+def test_a_process_that_loads_them_does_not_import_numba(kernels):
+    del kernels
     code = "import sys; from models.kernels import library; print(library.load(), 'numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["None", "False"]
