@@ -10,8 +10,7 @@ import torch
 from models.checkpoints import CheckpointError
 from models.engine import EngineDied
 from models.engine.compute.attention import dense
-from models.engine.compute.forward import Shape
-from models.engine.compute.kernel_forward import KernelForward
+from models.engine.compute.decoders import shape_of
 from models.generation import Delta, End, FinishReason, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle, plug
@@ -337,9 +336,9 @@ async def test_a_device_that_computes_nothing_any_more_ends_the_engine_and_no_an
     assert len(fatal) == 1
 
 
-def flat_forward(*parts):
-    flat = [dataclasses.replace(one, scale=one.scale * 0.8) if isinstance(one, Shape) else one for one in parts]
-    return KernelForward(*flat)
+def flat_shape(model):
+    shape = shape_of(model)
+    return dataclasses.replace(shape, scale=shape.scale * 0.8)
 
 
 def flat_dense(*tensors_and_width_and_scale):
@@ -349,7 +348,7 @@ def flat_dense(*tensors_and_width_and_scale):
 
 @pytest.mark.parametrize(
     ("kind", "place", "wrong"),
-    [("llama", "compute.fused.KernelForward", flat_forward), ("phi3", "compute.attention.dense", flat_dense)],
+    [("llama", "compute.fused.shape_of", flat_shape), ("phi3", "compute.attention.dense", flat_dense)],
 )
 async def test_a_model_whose_logits_would_be_wrong_is_refused_at_the_start(engines, monkeypatch, kind, place, wrong):
     monkeypatch.setattr(f"models.engine.{place}", wrong)
