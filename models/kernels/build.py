@@ -24,8 +24,9 @@ from numba import types
 
 from models.kernels import attention, gate, int8, norm, rotary
 from models.kernels.memory import BFLOAT16, FLOAT32, Cells
+from models.kernels.worker import Worker
 
-_WORKERS = {
+_WORKERS: dict[Kernel, Worker] = {
     ADD_NORM: norm.worker_of,
     ROTATE: rotary.worker_of,
     ATTEND: attention.worker_of,

@@ -6,11 +6,10 @@ from numba import njit
 
 from models.kernels.functions import inverse_rms
 from models.kernels.memory import Cells, Function, float32_at, float64_at, int64_at
+from models.kernels.schemas import NORMED, PLAIN
 from models.kernels.sums import dot, fma
 from models.kernels.worker import SIGNATURE, alone
 
-NOTHING, PLAIN, NORMED = 0, 1, 2
-"""What is added: nothing, `added`, or its norm, whose weight is `post`."""
 _HIDDEN, _ADDED, _POST, _WEIGHT, _NORMED, _, _, _, _SIZE, _KIND, _EPS = range(11)
 
 

@@ -34,8 +34,10 @@ def _typed(tensor: str, mark: str) -> str:
     return f"Tensor({mark}!) {tensor[:-1]}" if tensor.endswith("!") else f"Tensor {tensor}"
 
 
+NOTHING, PLAIN, NORMED = 0, 1, 2
+"""What `ADD_NORM` adds: nothing, `added`, or its norm, whose weight is `post`."""
 ADD_NORM = Kernel("add_norm", ("hidden!", "added", "post", "weight", "normed!"), "int size, int kind, float eps")
-"""`hidden` [T, size] in float32 plus what `kind` says (norm.py), and its norm. `added` and `normed` [T, size]; the
+"""`hidden` [T, size] in float32 plus what `kind` says, and its norm. `added` and `normed` [T, size]; the
 weights `post` and `weight` [size] in float32.
 """
 ROTATE = Kernel(

@@ -165,12 +165,15 @@ def _measure(sizes: Sizes, dtype: torch.dtype, allowed: Sequence[Products]) -> M
     return best
 
 
-def _is_hopeless(best: Sequence[Part], other: Sequence[Part], clock: Clock = time.thread_time) -> bool:
-    """By a single row, after one that warms up. On some CPUs oneDNN has no kernel for integers, and what stands in for
-    it took a minute to compare.
+def _is_hopeless(best: Sequence[Part], other: Sequence[Part]) -> bool:
+    """By a single row, after one that warms up. What stands in for a kernel that a CPU lacks may take a minute to
+    compare.
     """
-    fastest = [min(sum(part.seconds(ROWS[0], clock) for part in parts) for _ in range(2)) for parts in (best, other)]
-    return fastest[1] > HOPELESS * fastest[0]
+
+    def seconds(parts: Sequence[Part]) -> float:
+        return min(sum(part.seconds(ROWS[0], time.thread_time) for part in parts) for _ in range(2))
+
+    return seconds(other) > HOPELESS * seconds(best)
 
 
 def _have_the_same_bits(one: Products, other: Products) -> bool:

@@ -28,6 +28,7 @@ else:
 MOST = 127
 _ENGINE = "fbgemm"
 _HOPELESS = 20.0
+"""Times what FBGEMM takes."""
 _BLOCK = 1 << 22
 """Elements that are quantized at once."""
 
@@ -93,8 +94,7 @@ def int8_product(given: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tens
     rows = given.to(torch.float32)
     scale = rows.abs().amax(1, True).div_(127.0).clamp_min_(1e-32)
     quants = (rows / scale).round_()
-    found = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(quants, 1.0, 128, weight)
-    found = found.mul_(scale).to(given.dtype)
+    found = fbgemm_sums(quants, weight).mul_(scale).to(given.dtype)
     return found if bias is None else found + bias
 
 
@@ -103,11 +103,22 @@ def onednn_int8_product(given: Tensor, weight: list[Tensor], bias: Tensor | None
     rows = given.to(torch.float32)
     scale = rows.abs().amax(1, True).div_(127.0).clamp_min_(1e-32)
     quants = (rows / scale).round_().to(torch.int8)
-    found = torch.ops.onednn.qlinear_pointwise(
+    found = onednn_sums(quants, weight).mul_(scale).to(given.dtype)
+    return found if bias is None else found + bias
+
+
+def fbgemm_sums(quants: Tensor, weight: Int8Weight) -> Tensor:
+    """`quants` [rows, inputs] are integers in float32; the result, in float32, lacks the rows' scales."""
+    found: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(quants, 1.0, 128, weight)
+    return found
+
+
+def onednn_sums(quants: Tensor, weight: list[Tensor]) -> Tensor:
+    """The same for `quants` in int8."""
+    found: Tensor = torch.ops.onednn.qlinear_pointwise(
         quants, 1.0, 0, weight[0], weight[1], weight[2], None, 1.0, 0, torch.float32, "none", [], ""
     )
-    found = found.mul_(scale).to(given.dtype)
-    return found if bias is None else found + bias
+    return found
 
 
 def int8_weight(weight: Tensor) -> Int8Weight:

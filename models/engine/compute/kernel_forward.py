@@ -6,17 +6,17 @@ The hidden state stays in float32, whatever the products are computed in.
 
 # No annotations from __future__, because TorchScript reads those of the class.
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
 from models.engine.compute.cache import PAGE_SIZE
-from models.engine.compute.forward import Forward, Shape, Weights
-from models.linear.int8 import Int8Weight
+from models.engine.compute.forward import Forward
+from models.kernels.schemas import NORMED, NOTHING, PLAIN
+from models.linear.int8 import Int8Weight, fbgemm_sums, onednn_sums
 from models.linear.packed import packed_product
-from models.linear.product import Matrix
 
 KERNEL_DTYPES = (torch.float32, torch.bfloat16)
 
@@ -27,25 +27,18 @@ class KernelForward(Forward):
     # TorchScript does not read those of the base.
     __annotations__ = Forward.__annotations__ | {"norms": list[list[Tensor]]}
 
-    def __init__(
-        self,
-        layers: Sequence[Weights],
-        embeddings: Tensor,
-        final: Tensor,
-        head: Matrix,
-        shape: Shape,
-        dtype: torch.dtype,
-        turns: list[Tensor],
-    ) -> None:
-        super().__init__(layers, embeddings, final, head, shape, dtype, turns)
-        self.is_half = dtype is torch.bfloat16
-        self.norms = [[one.before.float(), one.after.float()] for one in layers]
+    def __init__(self, *parts: Any) -> None:
+        """Those of `Forward`."""
+        super().__init__(*parts)
+        self.is_half = self.dtype is torch.bfloat16
+        self.norms = [[weights[0].float(), weights[1].float()] for weights in self.layers]
         self.head_norms = [[norm.float() for norm in one] for one in self.head_norms]
         self.posts = [[norm.float() for norm in one] for one in self.posts]
         self.final = self.final.float()
         self.nothing = torch.empty(0)
-        self.kv = self.both - self.queries
-        self.scale_of_scores, self.page = self.scale, PAGE_SIZE
+        self.kv, self.page = self.both - self.queries, PAGE_SIZE
+        # what the first norm adds before, and each layer's others (`ADD_NORM`)
+        self.sums = [NOTHING, *(NORMED if one else PLAIN for one in self.posts)]
 
     def forward(
         self,
@@ -71,8 +64,8 @@ class KernelForward(Forward):
         added = narrow
         for number, weights in enumerate(self.layers):
             bias, packed, eight = self.biases[number], self.packed[number], self.eights[number]
-            kind = 0 if number == 0 else self.kind_of_sum(number - 1)
-            self.add_norm(hidden, added, self.post_of(number - 1, 1), self.norms[number][0], normed, kind)
+            post = self.post_of(number - 1, 1)
+            self.add_norm(hidden, added, post, self.norms[number][0], normed, self.sums[number])
             joined = self.multiply(normed, weights[2], bias[0], packed[0], eight[0])
             self.rotate(joined, count, number, numbers)
             window = self.windows[self.kinds[number]]
@@ -80,15 +73,14 @@ class KernelForward(Forward):
                 joined, count, number, numbers, table, len(groups), longest, 0 if window is None else window, attended
             )
             added = self.multiply(attended, weights[3], bias[1], packed[1], eight[1])
-            kind = self.kind_of_sum(number)
-            self.add_norm(hidden, added, self.post_of(number, 0), self.norms[number][1], normed, kind)
+            post = self.post_of(number, 0)
+            self.add_norm(hidden, added, post, self.norms[number][1], normed, self.sums[number + 1])
             gates = self.multiply(normed, weights[4], bias[2], packed[2], eight[2])
             inner = gates.size(1) // 2
             gated = self.space(count, inner)
             torch.ops.parley.gate(gates, gated, count, 1 + 8192 // inner, int(self.is_half), inner, int(self.is_gelu))
             added = self.multiply(gated, weights[5], bias[3], packed[3], eight[3])
-        end = len(self.layers) - 1
-        self.add_norm(hidden, added, self.post_of(end, 1), self.final, normed, self.kind_of_sum(end))
+        self.add_norm(hidden, added, self.post_of(len(self.layers) - 1, 1), self.final, normed, self.sums[-1])
         logits = self.multiply(
             normed.index_select(0, last), self.head, self.head_bias, self.packed_head, self.eight_head
         )
@@ -96,8 +88,8 @@ class KernelForward(Forward):
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def rows_of(self, count: int) -> int:
-        """How many rows the products of a step with `count` tokens have. oneDNN keeps code for each number of rows, for
-        Gemma 3 270M 3 MB, so long prompts have some rows more, which nobody reads.
+        """How many rows the products of a step with `count` tokens have. oneDNN keeps code for each number of rows, 3
+        MB for Gemma 3 270M. Long prompts therefore get a few rows that nobody reads.
         """
         if self.exact or count <= 32:
             return count
@@ -109,9 +101,6 @@ class KernelForward(Forward):
         rows = self.rows_of(count)
         shape = [rows, size]
         return torch.empty(shape, dtype=self.dtype) if rows == count else torch.zeros(shape, dtype=self.dtype)
-
-    def kind_of_sum(self, layer: int) -> int:
-        return 2 if len(self.posts[layer]) > 0 else 1
 
     def post_of(self, layer: int, part: int) -> Tensor:
         """The weight of the norm behind attention (`part` 0) or the MLP (1) of a layer."""
@@ -145,7 +134,7 @@ class KernelForward(Forward):
         torch.ops.parley.attend(
             joined, self.keys[layer], self.values[layer], numbers, table, attended, rows * self.kv, grain,
             int(self.is_half), rows, self.queries, self.kv, self.size, window, self.page, longest, many,
-            self.scale_of_scores, 0.0 if cap is None else cap,
+            self.scale, 0.0 if cap is None else cap,
         )  # fmt: skip
 
     def multiply(
@@ -162,12 +151,7 @@ class KernelForward(Forward):
         quants = torch.empty([rows, size], dtype=torch.int8 if is_integer else torch.float32)
         grain = 1 + 16384 // size
         torch.ops.parley.quantize(given.to(torch.float32), quants, scales, rows, grain, 0, size, int(is_integer))
-        if is_integer:
-            found = torch.ops.onednn.qlinear_pointwise(
-                quants, 1.0, 0, packed[0], packed[1], packed[2], None, 1.0, 0, torch.float32, "none", [], ""
-            )
-        else:
-            found = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(quants, 1.0, 128, eight[0])
+        found = onednn_sums(quants, packed) if is_integer else fbgemm_sums(quants, eight[0])
         outputs = found.size(1)
         added = self.nothing if bias is None else bias.to(torch.float32)
         torch.ops.parley.scale(found, scales, added, rows, 1 + 32768 // outputs, 0, outputs, int(bias is not None))

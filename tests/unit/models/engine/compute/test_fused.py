@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -30,8 +31,10 @@ def make(architecture, **changes):
     return tiny.model(architecture.split(maxsplit=1)[0], **(ARCHITECTURES[architecture] | changes))
 
 
-def both_ways(model, dtype=torch.float32, **changes):
-    """Logits of two chunks and a single token, by the lean forward and by the model's own."""
+def both_ways(model, dtype=torch.float32, cuts=(30, 54, 55), **changes):
+    """Logits of a prompt in pieces that end there, as two chunks and a single token, by the lean forward and by the
+    model's own.
+    """
     model = model.to(dtype)
     use_paged_attention(model)
     leaner = lean(model, **changes)
@@ -39,13 +42,9 @@ def both_ways(model, dtype=torch.float32, **changes):
     found = []
     for forward in (leaner, lambda context: own(model, context)):
         pool, cache = PagePool(40, 16), KVCache(model.config, 40, model.device, dtype)
-        sequence = SequenceState(Job("r", tuple(range(5, 60)), 9), TokenStream(lambda *_: None), 0, 0.0, 99)
-        sequence.pages = pool.allocate(4)
-        slices = [
-            [ScheduledChunk(sequence, 0, 30)],
-            [ScheduledChunk(sequence, 30, 24)],
-            [ScheduledChunk(sequence, 54, 1)],
-        ]
+        sequence = SequenceState(Job("r", tuple(range(5, 5 + cuts[-1])), 9), TokenStream(lambda *_: None), 0, 0.0, 199)
+        sequence.pages = pool.allocate(10)
+        slices = [[ScheduledChunk(sequence, start, end - start)] for start, end in itertools.pairwise((0, *cuts))]
         with torch.inference_mode():
             batches = [pack(part, pool, model.device) for part in slices]
             found.append(torch.cat([forward(Context(batch, cache)) for batch in batches]))
@@ -135,17 +134,8 @@ def test_other_forms_of_the_weights_compute_what_the_models_own_layers_do(form):
 
 @pytest.mark.parametrize("tokens", [32, 33, 65, 130])
 def test_a_long_prompt_has_the_logits_of_the_model_whatever_rows_its_products_have(tokens):
-    model = make("llama")
-    use_paged_attention(model)
-    found = []
-    for forward in (lean(model), lambda context: own(model, context)):
-        cache, pool = KVCache(model.config, 40, model.device, torch.float32), PagePool(40, 16)
-        sequence = SequenceState(Job("r", tuple(range(5, 5 + tokens)), 9), TokenStream(lambda *_: None), 0, 0.0, 199)
-        sequence.pages = pool.allocate(10)
-        with torch.inference_mode():
-            batch = pack([ScheduledChunk(sequence, 0, tokens)], pool, model.device)
-            found.append(forward(Context(batch, cache)))
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+    leaner, theirs = both_ways(make("llama"), cuts=(tokens,))
+    torch.testing.assert_close(leaner, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_the_models_weights_are_views_of_the_joined_ones_and_stay_what_they_were():
