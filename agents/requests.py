@@ -121,6 +121,8 @@ class Requests:
         front = lanes.front(accepted.conversation)
         if front is not None and front is not inflight and front.is_committing:
             partition.context.queue.hurry()
+        else:
+            partition.free_slots()
 
     def _end_soon(self, partition: Partition, inflight: InFlight, _reason: FinishReason) -> None:
         """A request that is stopped in its queue ends after those before it, so that `turns` keep the order of the

@@ -274,6 +274,10 @@ class Stream(Protocol):
     def admitted_at(self) -> float | None:
         """Unix time in seconds at which the engine began it; None while it waits."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether all of its events are there, read or not."""
+
     def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """Request the end; the stream still ends with its `End`. Idempotent, never blocks."""
 

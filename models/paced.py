@@ -73,6 +73,7 @@ class PacedStream:
         self._pause_s = pause_s
         self._version = version
         self.admitted_at = time.time()
+        self.ended = False
         self._reason: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
 
     def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
@@ -95,6 +96,7 @@ class PacedStream:
             drawn = [
                 word(job.prompt, index + at, self._version) for at in range(min(count, most - index, _MOST_AT_ONCE))
             ]
+            self.ended = index + len(drawn) >= most
             yield delta_of(index, drawn, reasoned(job, most))
             index += len(drawn)
             due += self._pause_s * len(drawn)

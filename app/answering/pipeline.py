@@ -34,7 +34,7 @@ from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import FILTERED, OUTSIDE, Plan, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
-from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
+from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, Stream, StreamEvent, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.reasoning import Reasoning
 from models.registry import ModelRegistry, ServedModel
@@ -70,6 +70,7 @@ class Answering:
         run.sees = tuple(stage.see for stage in self.stages)
         inflight.timeline.started = run.accepted.time_of(partition.ownership.clock.now()) * 1_000_000
         self._resumes = run.accepted.former.has_begun
+        self._stream: Stream | None = None
 
     async def to_its_end(self) -> TokenEvent:
         """Let models write the answer, or the error that it ends with; returns its last event."""
@@ -124,6 +125,9 @@ class Answering:
                 if not isinstance(event, Delta):
                     return event
                 await self._write(event, len(prompt.ids))
+                # What is left goes out together with the end.
+                if self._stream is None or not self._stream.ended:
+                    await answer.pause()
         raise Refused(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
 
     async def _write(self, delta: Delta, prompt_tokens: int) -> None:
@@ -159,6 +163,7 @@ class Answering:
             async with self.run.batches.stream(
                 self.run.partition.number, model.engine, job, self.run.inflight
             ) as stream:
+                self._stream = stream
                 async for event in stream:
                     yield event
 

@@ -96,6 +96,11 @@ class Lanes(Generic[T]):
         finally:
             self._lent.discard(task)
 
+    @property
+    def are_full(self) -> bool:
+        """Whether no slot is left."""
+        return len(self._running) - len(self._lent) >= self._limit
+
     def has_queue(self, lane: Hashable) -> bool:
         """Whether an item waits for another one of its lane."""
         return len(self._lanes.get(lane, ())) > 1
@@ -144,7 +149,7 @@ class Lanes(Generic[T]):
         await asyncio.gather(*running, return_exceptions=True)
 
     def _fill(self) -> None:
-        while self._ready and len(self._running) - len(self._lent) < self._limit:
+        while self._ready and not self.are_full:
             self._begin(heapq.heappop(self._ready))
 
     def _begin(self, entry: _Entry[T]) -> asyncio.Task[None]:

@@ -301,7 +301,7 @@ class GroupCommitter:
         except RECORD_ERRORS:
             await asyncio.gather(*deliveries, return_exceptions=True)  # an abort must not overtake the sends
             raise
-        return await asyncio.gather(*deliveries)
+        return await _receipts_of(deliveries)
 
     async def _send(self, record: Outgoing) -> asyncio.Future[RecordMetadata]:
         return await self._producer.send(
@@ -331,3 +331,21 @@ class GroupCommitter:
 
     def _changelog_record(self, change: Change) -> Outgoing:
         return Outgoing(changelog_topic(self._settings, change.table), change.key, change.value)
+
+
+async def _receipts_of(deliveries: Sequence[asyncio.Future[RecordMetadata]]) -> list[RecordMetadata]:
+    """One after the other: most share a request to the broker, and are there once the first of them is. A callback for
+    each, as of `asyncio.gather`, is what a busy worker does most.
+    """
+    try:
+        return [await delivery for delivery in deliveries]
+    except BaseException:
+        for delivery in deliveries:
+            delivery.add_done_callback(_retrieve)
+        raise
+
+
+def _retrieve(delivery: asyncio.Future[RecordMetadata]) -> None:
+    """Its error is known by another delivery of the same transaction."""
+    if not delivery.cancelled():
+        delivery.exception()

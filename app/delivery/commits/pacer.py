@@ -8,7 +8,8 @@ the GIL. Without spacing, a busy worker makes a transaction for nearly every req
     many partitions no commit waits longer than `LONGEST_S`, so the rate is exceeded
 
 A reader waits for none of this: the end of an answer is in the token log before its commit begins. What waits is the
-record on `turns`. A commit that the next request of its conversation waits for is urgent, and begins at once.
+record on `turns`. A commit is urgent, and begins at once, if the next request of its conversation waits for it, or if
+no slot is left (lanes.py) and commits that wait hold many of them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-PER_S = 30.0
+PER_S = 10.0
 BURST = 8
-LONGEST_S = 0.2
+LONGEST_S = 0.5
 
 
 class CommitPacer:

@@ -235,7 +235,7 @@ class AnswerLog:
         return size <= MAX_TURN_BYTES - self.beside_bytes - self._rounds_bytes - self._used
 
     async def write(self, delta: Delta) -> None:
-        """Write the tokens, and return when the next ones may be written."""
+        """Write the tokens."""
         now = time.monotonic()
         if self._wrote_at is not None:
             self.gaps.append(now - self._wrote_at)
@@ -257,7 +257,10 @@ class AnswerLog:
         self._used += _size(delta)
         for call in delta.calls:
             self._add_to_call(call.index, call.arguments)
-        await self._tokens.pause(len(delta.tokens), self._deliveries[-1])
+
+    async def pause(self) -> None:
+        """Wait until the next tokens may be written."""
+        await self._tokens.pause(self._deliveries[-1])
 
     def _with_more(self, event: TokenEvent, delta: Delta) -> TokenEvent:
         """What few answers have beside their text."""

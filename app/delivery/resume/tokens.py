@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -73,22 +73,25 @@ class TokenLog:
         self.epoch = -1
         self.position = 0
 
-    async def pause(self, tokens: int, delivery: asyncio.Future[RecordMetadata]) -> None:
-        """Wait until an answer may send its next event, after one with so many tokens (token_pace.py)."""
-        self._pace.count(tokens)
+    async def pause(self, delivery: asyncio.Future[RecordMetadata]) -> None:
+        """Wait until an answer may send its next event, after the one with this delivery (token_pace.py)."""
+        await self._pace.end_of_window()
         if self._pace.is_behind:
             await self.delivered([delivery])
-        await self._pace.end_of_window()
 
     @staticmethod
-    async def delivered(deliveries: Iterable[asyncio.Future[RecordMetadata]]) -> None:
-        """Wait for the deliveries. Raises `LostError` if one has failed.
+    async def delivered(deliveries: Sequence[asyncio.Future[RecordMetadata]]) -> None:
+        """Wait for the deliveries, which are in the order of their sends. Raises `LostError` if one has failed.
 
-        An answer and a partition that is being released may wait for them at the same time. A cancelled `gather`
-        cancels what it waits for, so without the shields the timeout of one would cancel the deliveries of the other.
+        They complete in that order, so once the last has, hardly any other is left to wait for. An answer and a
+        partition that is being released may wait for them at the same time: `asyncio.wait` leaves them alone if its
+        caller is cancelled.
         """
         try:
-            await asyncio.gather(*(asyncio.shield(one) for one in deliveries if not _is_delivered(one)))
+            for delivery in reversed(deliveries):
+                if not delivery.done():
+                    await asyncio.wait((delivery,))
+                delivery.result()
         except RETRIABLE_ERRORS as error:
             raise LostError from error  # `_delivered` has reported it
 
@@ -132,6 +135,7 @@ class TokenLog:
             delivery = await self._send(event, key, trace_headers)
             self._pending.add(delivery)
             self._pace.undelivered += 1
+            self._pace.count(len(event.tokens or ()))
             delivery.add_done_callback(partial(self._delivered, sent_at, (event.user_id, event.request_id)))
         finally:
             self._sending -= 1
@@ -202,7 +206,3 @@ class TokenLog:
         else:
             self._clock.acknowledged(delivery.result(), sent_at)
             self.position = max(self.position, delivery.result().offset + 1)
-
-
-def _is_delivered(delivery: asyncio.Future[RecordMetadata]) -> bool:
-    return delivery.done() and not delivery.cancelled() and delivery.exception() is None

@@ -80,7 +80,7 @@ class Log:
     def now(self) -> int:
         return NOW
 
-    async def pause(self, _tokens: int, _delivery: asyncio.Future[Any]) -> None:
+    async def pause(self, _delivery: asyncio.Future[Any]) -> None:
         await asyncio.sleep(0)
 
     async def send(self, event: TokenEvent, _key: bytes | None, _headers: object = ()) -> asyncio.Future[Any]:

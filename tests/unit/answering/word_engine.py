@@ -37,6 +37,7 @@ class _Words:
         self._job = job
         self._reason: FinishReason | None = None
         self.admitted_at = 1.0
+        self.ended = False
 
     def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
         self._reason = self._reason or reason

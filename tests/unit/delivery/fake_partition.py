@@ -46,7 +46,7 @@ class FakeLog:
     def now(self) -> int:
         return NOW
 
-    async def pause(self, _tokens: int, _delivery: asyncio.Future[Any]) -> None:
+    async def pause(self, _delivery: asyncio.Future[Any]) -> None:
         pass
 
     async def send(self, event: TokenEvent, _key: bytes | None, _headers: object = ()) -> asyncio.Future[Any]:

@@ -39,7 +39,7 @@ class SlowLog:
         self.deliveries.append(asyncio.get_running_loop().create_future())
         return self.deliveries[-1]
 
-    async def pause(self, _tokens: int, delivery: asyncio.Future[RecordMetadata]) -> None:
+    async def pause(self, delivery: asyncio.Future[RecordMetadata]) -> None:
         if self.pauses:
             await asyncio.shield(delivery)
 
@@ -127,18 +127,22 @@ async def test_end_fails_where_a_delivery_before_it_failed() -> None:
 
 async def test_answer_of_a_busy_worker_waits_for_the_delivery_of_its_last_tokens() -> None:
     log = SlowLog(pauses=True)
-    writing = asyncio.create_task(answer_on(log).write(Delta(0, (7,), "word")))
+    answer = answer_on(log)
+    await answer.write(Delta(0, (7,), "word"))
+    pause = asyncio.create_task(answer.pause())
     await asyncio.sleep(0)
     assert len(log.deliveries) == 1, "they are sent at once"
-    assert not writing.done()
+    assert not pause.done()
     log.deliver()
-    await writing
+    await pause
 
 
 async def test_answer_of_a_busy_worker_that_is_cancelled_leaves_its_deliveries() -> None:
     log = SlowLog(pauses=True)
-    writing = asyncio.create_task(answer_on(log).write(Delta(0, (7,), "word")))
+    answer = answer_on(log)
+    await answer.write(Delta(0, (7,), "word"))
+    pause = asyncio.create_task(answer.pause())
     await asyncio.sleep(0)
-    writing.cancel()
-    await asyncio.gather(writing, return_exceptions=True)
+    pause.cancel()
+    await asyncio.gather(pause, return_exceptions=True)
     assert not log.deliveries[0].cancelled()

@@ -138,9 +138,9 @@ async def test_answers_wait_for_deliveries_while_the_worker_has_many_undelivered
     one.open(1)
     other.open(1)
     await one.send(EVENT, b"u")
-    await one.pause(1, await one.send(EVENT, b"u"))
+    await one.pause(await one.send(EVENT, b"u"))
     last = await other.send(EVENT, b"u")
-    pauses = [asyncio.create_task(log.pause(1, last)) for log in (one, other)]
+    pauses = [asyncio.create_task(log.pause(last)) for log in (one, other)]
     await asyncio.sleep(0)
     assert not any(pause.done() for pause in pauses)
     producer.deliver(offset=5)
