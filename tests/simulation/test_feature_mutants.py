@@ -149,7 +149,7 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner that does not serve the model of a plan decides all anew": Mutant(
         routing, "_routed", _decides_all, mixed_storm, hint=47
     ),
-    "an answer stays free whose repeat broke off": Mutant(Cached, "_paid", _is_free, routed_storm, hint=101),
+    "an answer stays free whose repeat broke off": Mutant(Cached, "_paid", _is_free, routed_storm, hint=1178),
     "a next owner decides anew": Mutant(Routed, "is_decided", _is_open, routed_storm, hint=2),
     "decisions are not written": Mutant(AnswerLog, "decide", _decides_silently, routed_storm),
     "a plan that was written is forgotten": Mutant(
@@ -162,7 +162,7 @@ MUTANTS: dict[str, Mutant] = {
         AnswerLog, "inherit", _inherits_nothing, routed_storm, hint=3
     ),
     "a next owner forgets where another model took over": Mutant(
-        RecoveredAnswers, "note", _without("from_index"), routed_storm, hint=6
+        RecoveredAnswers, "note", _without("from_index"), routed_storm, hint=3
     ),
     "a cached answer is another user's": Mutant(recordings, "_scope", lambda *_: "all", routed_storm, hint=3),
     "a cached answer is not written down": Mutant(kept, "_turn", _without_source, routed_storm, hint=7),
@@ -178,10 +178,10 @@ MUTANTS: dict[str, Mutant] = {
         masking, "past_values", lambda *_: (), masking_storm, hint=1
     ),
     "a next owner judges a prompt anew": Mutant(
-        Moderated, "is_decided", _is_open, moderation_storm, hint=3, more=((Moderated, "decide", _judges_anew),)
+        Moderated, "is_decided", _is_open, moderation_storm, more=((Moderated, "decide", _judges_anew),)
     ),
     "a next owner forgets that the guard has ended an answer": Mutant(
-        RecoveredAnswers, "note", _without("filtered"), moderation_storm, hint=5
+        RecoveredAnswers, "note", _without("filtered"), moderation_storm, hint=9
     ),
     "tokens leave before they are judged": Mutant(Moderated, "_gated", _judges_behind_the_reader, moderation_storm),
     "reasoning leaves before it is judged": Mutant(sentences, "_text_of", _text_alone, reasoning_storm, hint=27),

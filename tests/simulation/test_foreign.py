@@ -100,10 +100,10 @@ async def _keeps_the_first_epoch(
 
 MUTANTS: dict[str, Mutant] = {
     "a foreign record's offset is committed behind its request": Mutant(
-        _Taking, "_commit", _commits_its_offset_later, foreign_storm
+        _Taking, "_commit", _commits_its_offset_later, foreign_storm, hint=4
     ),
     "a foreign record's offset is committed before its request": Mutant(
-        _Taking, "_commit", _commits_its_offset_first, foreign_storm, hint=2
+        _Taking, "_commit", _commits_its_offset_first, foreign_storm, hint=3
     ),
     "a next owner reads a foreign topic from the beginning": Mutant(intake, "_next_of", lambda *_: 0, foreign_storm),
     "a foreign record is asked as of when it is read": Mutant(_Taking, "_request", _asks_now, foreign_storm),
@@ -112,10 +112,10 @@ MUTANTS: dict[str, Mutant] = {
         Leaving, "leave", _tells_later, foreign_storm, hint=6
     ),
     "a next owner does not send again what its predecessor may not have sent": Mutant(
-        Beside, "send", _owes_nothing, foreign_storm
+        Beside, "send", _owes_nothing, foreign_storm, hint=17
     ),
     "a request is committed before its records of tokens are delivered": Mutant(
-        AnswerLog, "send_beside", _tells_the_end_behind_the_commit, foreign_storm
+        AnswerLog, "send_beside", _tells_the_end_behind_the_commit, foreign_storm, hint=1
     ),
     "records of tokens do not say which owner wrote them": Mutant(
         TokenLog, "send_beside", _keeps_the_first_epoch, foreign_storm

@@ -176,7 +176,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "an attempt is recorded late": Mutant(Attempting, "_begin", _begins_late, deadly),
     "a failure of the model counts as a lost attempt": Mutant(
-        Attempting, "_begin", _counts_failures, killed_while_failing, hint=21
+        Attempting, "_begin", _counts_failures, killed_while_failing, hint=27
     ),
     "attempts are not apart, and suspects not alone": Mutant(
         attempts, "pause_before", lambda *_: 0.0, killed_thrice,
@@ -186,7 +186,9 @@ MUTANTS: dict[str, Mutant] = {
     "an unreadable record is skipped without a letter": Mutant(
         Requests, "receive", _skips_the_unreadable, undecodable
     ),
-    "a record is read that consumers cannot decode": Mutant(Record, "check_readable", lambda _: None, undecodable),
+    "a record is read that consumers cannot decode": Mutant(
+        Record, "check_readable", lambda _: None, undecodable, hint=2
+    ),
     "a turn without a verdict holds up the others": Mutant(Hiding, "add", _waits_for_the_first, hostile_index),
 }  # fmt: skip
 

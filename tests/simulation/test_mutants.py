@@ -285,15 +285,15 @@ def wide_before(seed: int) -> Simulation:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "the broker fences no producer": Mutant(Broker, "_writer", _fences_none, hint=16),
+    "the broker fences no producer": Mutant(Broker, "_writer", _fences_none, hint=2),
     "an end does not wait for the deliveries before it": Mutant(
-        AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=42
+        AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=94
     ),
     "a next owner does not recover the tokens of open answers": Mutant(
         Ownership, "read_log", _recovers_nothing, hint=6
     ),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
-    "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=1),
+    "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=13),
     "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open, hint=4),
     "ended requests are forgotten": Mutant(Ownership, "known", _known_while_it_runs, hint=6),
     "requests beyond a user's share are forgotten with their ownership": Mutant(
@@ -304,25 +304,25 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a request that is stopped in its queue ends at once": Mutant(Requests, "_end_soon", _ends_at_once, hint=10),
     "a request that a former owner has begun is parked": Mutant(
-        Ownership, "has_begun", lambda *_: False, flooded_storm, hint=93
+        Ownership, "has_begun", lambda *_: False, flooded_storm, hint=170
     ),
     "a record behind a gap passes": Mutant(Arrivals, "passes", _passes_all_that_is_assigned, flooded_storm, hint=3),
-    "the base is not set anew at a seek": Mutant(Arrivals, "seek", _expects_what_it_did, flooded_storm, hint=3),
+    "the base is not set anew at a seek": Mutant(Arrivals, "seek", _expects_what_it_did, flooded_storm, hint=4),
     "records in memory are not taken again": Mutant(Partition, "_reopen_records", lambda _partition: None, hint=1),
     "usage is counted again from the beginning": Mutant(Windows, "drain", _without_progress),
     "rows are written before they are committed": Mutant(
         GroupCommitter, "_commit", _store_first, kills_and_trouble, hint=279
     ),
     "offsets finished ahead are not committed": Mutant(Ownership, "_handover", _without_ahead, wide_before, hint=21),
-    "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=284),
-    "the watermark is the clock": Mutant(Partitions, "watermark", _clock_as_watermark, expiring_storm, hint=332),
+    "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=59),
+    "the watermark is the clock": Mutant(Partitions, "watermark", _clock_as_watermark, expiring_storm, hint=1173),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide, hint=4),
     "a worker doubts timestamps by a clock that lags": Mutant(
         BrokerClock, "_latest", _lower_bound, suspended_fence, hint=61
     ),
     "an erasure leaves running answers their history": Mutant(
-        controls, "_forget_inflight", _forget_no_history, erasing_storm, hint=13
+        controls, "_forget_inflight", _forget_no_history, erasing_storm, hint=424
     ),
     "an erasure leaves running answers alone": Mutant(
         controls, "_forget_inflight", _forget_no_inflight, erasing, hint=2
@@ -334,17 +334,17 @@ MUTANTS: dict[str, Mutant] = {
         controls, "_delete_rows", _deletes_once, big_erasure, hint=19
     ),
     "a slow erasure replaces the mark of a newer one": Mutant(
-        UserLocks, "of", lambda *_: asyncio.Lock(), repeated_erasures, hint=2
+        UserLocks, "of", lambda *_: asyncio.Lock(), repeated_erasures, hint=14
     ),
-    "nobody asks the mark of a conversation": Mutant(PartitionMarks, "of", _of_the_user_alone, deleting_storm),
+    "nobody asks the mark of a conversation": Mutant(PartitionMarks, "of", _of_the_user_alone, deleting_storm, hint=1),
     "the erasure of a conversation leaves running answers alone": Mutant(
         controls, "_forget_inflight", _forget_no_inflight, deleting_storm
     ),
     "the erasure of a conversation reaches the user's others": Mutant(
-        Scope, "includes", _whatever_the_conversation, deleting_storm
+        Scope, "includes", _whatever_the_conversation, deleting_storm, hint=2
     ),
     "the turns of an erased conversation are indexed": Mutant(
-        Turns, "_is_forgotten", lambda *_: False, replayed_deletions
+        Turns, "_is_forgotten", lambda *_: False, replayed_deletions, hint=7
     ),
     "sinks do not learn of erasures": Mutant(Controls, "_for_sinks", lambda *_: (), erasing),
     "erased turns are indexed": Mutant(Turns, "_is_forgotten", lambda *_: False, replayed_turns, hint=45),

@@ -12,7 +12,7 @@ All answers share the windows, so their events leave in one produce request. Win
        500             20
      1,250 and more    50: twenty events a second for each answer
 
-The first event of an answer has none before it and never waits. The last one leaves with the answer's end (pipeline.py).
+The first event of an answer has none before it and never waits. Its last one leaves with its end (pipeline.py).
 """
 
 from __future__ import annotations

@@ -73,6 +73,7 @@ class Log:
         self.events: list[TokenEvent] = []
         self.rows: list[list[Change]] = []
         self.beside: list[Outgoing] = []
+        self.pauses = 0
         self._store = store
 
     delivered = staticmethod(TokenLog.delivered)
@@ -81,6 +82,7 @@ class Log:
         return NOW
 
     async def pause(self, _delivery: asyncio.Future[Any]) -> None:
+        self.pauses += 1
         await asyncio.sleep(0)
 
     async def send(self, event: TokenEvent, _key: bytes | None, _headers: object = ()) -> asyncio.Future[Any]:

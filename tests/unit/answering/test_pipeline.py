@@ -33,6 +33,12 @@ def _remembering(*turns: Turn, erased_at: int = 0) -> BenchPartition:
 EARLIER = Turn("r0", "how are you?", "well", ASKED_AT - 500)
 
 
+async def test_an_answer_pauses_behind_tokens_that_others_follow_and_its_last_ones_leave_with_the_end() -> None:
+    told = await answered(max_tokens=4)
+    assert [event.type for event in told.events] == [EventType.TOKEN] * 4 + [EventType.DONE]
+    assert told.partition.ownership.token_log.pauses == 3
+
+
 def _conversation(told: Told) -> Conversation:
     raw = told.partition.ownership.store.get(Table.CONVERSATIONS, records.key("ann", "default"))
     assert raw is not None

@@ -63,6 +63,7 @@ class _Words:
             token, text = engine.word(job, index) if said is None else (index, said[index])
             scores = () if job.sampling.logprobs is None else (_score(job, token),)
             delta = delta_of(index, [(token, text)], reasoned(job, most))
+            self.ended = index + 1 >= most
             yield replace(delta, logprobs=scores, redraws=index == engine.redraws_at)
             index += 1
         self._engine.open.discard(self)

@@ -189,6 +189,29 @@ async def test_a_request_that_is_withdrawn_counts_for_its_user_no_more() -> None
 
 
 @in_virtual_time
+async def test_lanes_are_full_while_as_many_items_run_as_may_and_none_has_lent_its_slot() -> None:
+    lanes: Lanes[str] = Lanes(2, pytest.fail)
+
+    async def stays() -> None:
+        await asyncio.Event().wait()
+
+    async def lends() -> None:
+        with lanes.without_slot():
+            await asyncio.sleep(1)
+        await stays()
+
+    full = []
+    for lane, work in (("a", stays), ("b", lends)):
+        lanes.add(lane, lane, work)
+        full.append(lanes.are_full)
+    for _ in range(2):
+        await asyncio.sleep(0.7)
+        full.append(lanes.are_full)
+    assert full == [False, True, False, True]
+    await lanes.cancel()
+
+
+@in_virtual_time
 async def test_lane_has_a_queue_while_an_item_waits_for_another_one() -> None:
     lanes: Lanes[str] = Lanes(2, pytest.fail)
     lanes.add("a", "first", idle)

@@ -261,3 +261,28 @@ def raising(error: Exception) -> Any:
         raise error
 
     return receive
+
+
+async def test_commits_hurry_once_they_hold_a_quarter_of_the_slots_and_none_is_left(bench: Bench) -> None:
+    bench.partition.allow_take_over()
+    await bench.until(State.OWNED)
+    queue, most = bench.partition.context.queue, bench.partition.context.settings.max_in_flight
+    waits = asyncio.Event()
+
+    async def held() -> None:
+        await waits.wait()
+
+    for number in range(most // 4):
+        bench.partition.lanes.add(number, cast(Any, number), held)
+        bench.partition.spawn(bench.partition.commit(Commit(None)))
+    await turns()
+    assert len(queue.waiting) == most // 4
+    assert not queue.urgent.is_set(), "slots are left"
+    for number in range(most // 4, most):
+        bench.partition.lanes.add(number, cast(Any, number), held)
+    bench.partition.free_slots()
+    assert queue.urgent.is_set()
+    queue.waiting.pop()
+    queue.urgent.clear()
+    bench.partition.free_slots()
+    assert not queue.urgent.is_set(), "the slots are those of answers, which no transaction frees"

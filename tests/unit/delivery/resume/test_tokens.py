@@ -200,6 +200,22 @@ async def test_producer_that_fails_ends_the_ownership_and_blames_no_request(erro
     assert failures == [error]
 
 
+async def test_deliveries_are_lost_if_any_is_also_if_the_last_one_is_made() -> None:
+    producer = Producer()
+    log = log_on(producer, list[BaseException]())
+    log.open(1)
+    deliveries = [await log.send(EVENT, b"u") for _ in range(3)]
+    waiting = asyncio.create_task(log.delivered(deliveries))
+    await asyncio.sleep(0)
+    producer.sent[2][1].set_result(RecordMetadata("tokens", 0, None, 7, 0, 0, -1))
+    producer.sent[0][1].set_exception(KafkaError("gone"))
+    await asyncio.sleep(0)
+    assert not waiting.done(), "one is on its way"
+    producer.sent[1][1].set_result(RecordMetadata("tokens", 0, None, 6, 0, 0, -1))
+    (lost,) = await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(lost, LostError)
+
+
 async def test_event_that_only_the_broker_refuses_names_its_request() -> None:
     producer, failures, refused = Producer(), list[BaseException](), list[Any]()
     log = log_on(producer, failures)
