@@ -39,6 +39,7 @@ from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
 from models.structured.after_reasoning import after_reasoning
+from models.thread_priority import lower_priority
 from models.token_stream import TokenStream
 from models.unexpected import contained, type_and_line
 
@@ -47,6 +48,8 @@ log = logging.getLogger(__name__)
 FAILED = "the engine failed in this answer"
 LEAST_CHUNK = 16
 IDLE_S = 0.2
+GIVES_WAY = 5
+"""Steps of priority below the event loop's: a third of a core that both want."""
 
 Events = list[tuple[TokenStream, StreamEvent]]
 
@@ -125,6 +128,7 @@ class Worker:
         self._stopping = False
 
     def run(self) -> None:
+        lower_priority(GIVES_WAY)
         try:
             self._threads.begin()
             self._prepare()
