@@ -164,7 +164,7 @@ class Controls:
         sent = (*self._forwarded(partition, scope, at), *self._for_sinks(scope, at, now)) if is_first else ()
         mark = Erased(at, applied=now)
         with ownership.marks.deciding(scope, mark):
-            await partition.commit(Commit(None, (_marked(scope, mark),), sent))
+            await partition.commit(Commit(None, (_marked(scope, mark),), sent), urgent=True)
 
     def _forwarded(self, partition: Partition, scope: Scope, at: int) -> Iterator[Outgoing]:
         headers = [(FORWARDED, f"{partition.number}@{at}".encode())]
@@ -194,7 +194,7 @@ async def _delete_rows(partition: Partition, scope: Scope, mark: Erased) -> None
             now = tuple(row for row in candidates if row.key not in on_their_way)
             again |= len(now) < len(candidates)
             if now:
-                await partition.commit(Commit(None, now))
+                await partition.commit(Commit(None, now), urgent=True)
             elif more or again:
                 await asyncio.sleep(_REST_S)
 

@@ -122,7 +122,7 @@ class Requests:
         if front is not None and front is not inflight and front.is_committing:
             partition.context.queue.hurry()
         else:
-            partition.free_slots()
+            partition.hurry_for_slots()
 
     def _end_soon(self, partition: Partition, inflight: InFlight, _reason: FinishReason) -> None:
         """A request that is stopped in its queue ends after those before it, so that `turns` keep the order of the

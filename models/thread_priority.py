@@ -23,6 +23,6 @@ def lower_priority(steps: int) -> None:
     """
     if sys.platform == "linux":
         thread = threading.get_native_id()
-        with suppress(PermissionError):
+        with suppress(OSError):
             now = os.getpriority(os.PRIO_PROCESS, thread)
             os.setpriority(os.PRIO_PROCESS, thread, min(LOWEST, now + steps))

@@ -34,7 +34,7 @@ from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import FILTERED, OUTSIDE, Plan, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
-from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, Stream, StreamEvent, Usage
+from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.reasoning import Reasoning
 from models.registry import ModelRegistry, ServedModel
@@ -70,7 +70,6 @@ class Answering:
         run.sees = tuple(stage.see for stage in self.stages)
         inflight.timeline.started = run.accepted.time_of(partition.ownership.clock.now()) * 1_000_000
         self._resumes = run.accepted.former.has_begun
-        self._stream: Stream | None = None
 
     async def to_its_end(self) -> TokenEvent:
         """Let models write the answer, or the error that it ends with; returns its last event."""
@@ -106,7 +105,7 @@ class Answering:
 
     async def _round(self) -> Ending:
         """One model reads its prompt and writes."""
-        model, answer = self.run.model(), self.run.answer
+        model, answer, self.run.stream = self.run.model(), self.run.answer, None
         if model is None:
             raise Refused(ErrorCode.MODEL_NOT_FOUND, "model: it is not served here")
         answer.write_as(model)
@@ -126,7 +125,7 @@ class Answering:
                     return event
                 await self._write(event, len(prompt.ids))
                 # What is left goes out together with the end.
-                if self._stream is None or not self._stream.ended:
+                if self.run.stream is None or not self.run.stream.ended:
                     await answer.pause()
         raise Refused(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
 
@@ -163,7 +162,7 @@ class Answering:
             async with self.run.batches.stream(
                 self.run.partition.number, model.engine, job, self.run.inflight
             ) as stream:
-                self._stream = stream
+                self.run.stream = stream
                 async for event in stream:
                     yield event
 

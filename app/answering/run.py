@@ -17,7 +17,7 @@ from app.delivery.stop_handle import StoppedError
 from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import Plan
-from models.generation import End, FinishReason, Usage
+from models.generation import End, FinishReason, Stream, Usage
 from models.registry import ModelRegistry, ServedModel
 from tables import records
 from tables.conversations import MemoryRules
@@ -50,6 +50,7 @@ class Run:
     answer: What readers have, with the plan in force.
     sees: What the stages do to a dialogue before a model reads it.
     spent: Tokens that were computed for it and that the usage of its end does not have.
+    stream: Where the events of its current round come from.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Run:
         self.settings, self.models, self.rules, self.batches = settings, models, rules, batches
         self.partition, self.inflight, self.accepted = partition, inflight, inflight.accepted
         self.spent = 0
+        self.stream: Stream | None = None
         self.sees: Sequence[See] = ()
         self.read_conversation()
         model = self.model_by(self.accepted.former.plan)

@@ -97,9 +97,9 @@ class Lanes(Generic[T]):
             self._lent.discard(task)
 
     @property
-    def are_full(self) -> bool:
-        """Whether no slot is left."""
-        return len(self._running) - len(self._lent) >= self._limit
+    def are_short(self) -> bool:
+        """Whether an item waits for a slot, and for nothing else."""
+        return bool(self._ready)
 
     def has_queue(self, lane: Hashable) -> bool:
         """Whether an item waits for another one of its lane."""
@@ -149,7 +149,7 @@ class Lanes(Generic[T]):
         await asyncio.gather(*running, return_exceptions=True)
 
     def _fill(self) -> None:
-        while self._ready and not self.are_full:
+        while self._ready and len(self._running) - len(self._lent) < self._limit:
             self._begin(heapq.heappop(self._ready))
 
     def _begin(self, entry: _Entry[T]) -> asyncio.Task[None]:

@@ -40,7 +40,7 @@ _STEADY_S = 10.0
 _CORRUPT_AGAIN_S = 600.0
 _RELEASE_S = 1.0
 _HALT_AGAIN_S = 2.0
-_HELD = 0.25
+_HELD = 0.125
 """The share of a partition's slots that commits may hold while requests wait for one."""
 _NOT_OF_RECORDS = (*ESCALATING, *RETRIABLE_ERRORS)
 # Unexpected errors of one partition in a row, with back-off between them, until the worker is believed to be broken.
@@ -193,7 +193,7 @@ class Partition:
             if urgent:
                 self.context.queue.hurry()
             else:
-                self.free_slots()
+                self.hurry_for_slots()
             await committed
         except RecordRefusedError as error:
             log.error("partition %s: %s cannot be committed as it is: %s", self.number, _position_of(commit), error)
@@ -202,10 +202,10 @@ class Partition:
             self.records.remove(commit.record)
             self._on_load(self)
 
-    def free_slots(self) -> None:
-        """A request keeps its slot until it is committed: if none is left, do not let commits wait for more of them."""
+    def hurry_for_slots(self) -> None:
+        """A request keeps its slot until it is committed: where others wait for one, let no commits wait for more."""
         held = len(self.context.queue.waiting)
-        if held >= _HELD * self.context.settings.max_in_flight and self._lanes is not None and self._lanes.are_full:
+        if held >= _HELD * self.context.settings.max_in_flight and self._lanes is not None and self._lanes.are_short:
             self.context.queue.hurry()
 
     def _reduced(self, commit: Commit, reason: str) -> Commit:

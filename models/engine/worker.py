@@ -49,7 +49,7 @@ FAILED = "the engine failed in this answer"
 LEAST_CHUNK = 16
 IDLE_S = 0.2
 GIVES_WAY = 5
-"""Steps of priority below the event loop's: a third of a core that both want."""
+"""Steps of priority below the event loop's: a quarter of a core that both want."""
 
 Events = list[tuple[TokenStream, StreamEvent]]
 
@@ -128,8 +128,8 @@ class Worker:
         self._stopping = False
 
     def run(self) -> None:
-        lower_priority(GIVES_WAY)
         try:
+            lower_priority(GIVES_WAY)
             self._threads.begin()
             self._prepare()
             self._ready()

@@ -124,9 +124,9 @@ class CommitQueue:
         waiting = [entry for entry in self.waiting if not entry.committed.cancelled()]
         group, self.waiting = _split(waiting)
         self.in_hand = group
-        if not self.waiting:
+        if not self.waiting:  # what is left is as urgent as before
             self.arrived.clear()
-        self.urgent.clear()
+            self.urgent.clear()
         return group
 
     def keys_of(self, table: Table) -> set[bytes]:
@@ -334,8 +334,8 @@ class GroupCommitter:
 
 
 async def _receipts_of(deliveries: Sequence[asyncio.Future[RecordMetadata]]) -> list[RecordMetadata]:
-    """One after the other: most share a request to the broker, and are there once the first of them is. A callback for
-    each, as of `asyncio.gather`, is what a busy worker does most.
+    """One after the other: most share a request to the broker, and are there once the first of them is.
+    `asyncio.gather` adds a callback to each, which is much of what a busy worker does.
     """
     try:
         return [await delivery for delivery in deliveries]

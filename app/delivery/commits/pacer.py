@@ -5,11 +5,11 @@ the GIL. Without spacing, a busy worker makes a transaction for nearly every req
 
     few commits     each begins its transaction at once
     many            a worker begins `PER_S` transactions a second, and what arrives meanwhile joins them
-    many partitions no commit waits longer than `LONGEST_S`, so the rate is exceeded
+    many partitions none waits longer than `LONGEST_S` for its turn, so the rate is exceeded
 
 A reader waits for none of this: the end of an answer is in the token log before its commit begins. What waits is the
 record on `turns`. A commit is urgent, and begins at once, if the next request of its conversation waits for it, or if
-no slot is left (lanes.py) and commits that wait hold many of them.
+requests wait for slots (lanes.py) and many of those are held by commits that wait.
 """
 
 from __future__ import annotations

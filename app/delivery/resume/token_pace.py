@@ -8,9 +8,9 @@ events of its answers under load; the tokens that the engine draws meanwhile bec
 
 All answers share the windows, so their events leave in one produce request. Windows grow with the rate:
 
-       250 tokens/s    10 ms
-       500             20
-     1,250 and more    50: twenty events a second for each answer
+       500 tokens/s    10 ms
+     1,000             20
+     2,500 and more    50: twenty events a second for each answer
 
 The first event of an answer has none before it and never waits. Its last one leaves with its end (pipeline.py).
 """
@@ -27,7 +27,7 @@ LONGEST_S = 0.05
 class TokenPace:
     """Shared by all partitions of a worker. `undelivered` counts the events that are sent and not delivered yet."""
 
-    def __init__(self, *, busy_at: int = 16, busy_rate: float = 250.0, window_s_per_rate: float = 4e-5) -> None:
+    def __init__(self, *, busy_at: int = 16, busy_rate: float = 500.0, window_s_per_rate: float = 2e-5) -> None:
         self.undelivered = 0
         self._busy_at = busy_at
         self._busy_rate = busy_rate

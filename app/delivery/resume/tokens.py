@@ -83,9 +83,9 @@ class TokenLog:
     async def delivered(deliveries: Sequence[asyncio.Future[RecordMetadata]]) -> None:
         """Wait for the deliveries, which are in the order of their sends. Raises `LostError` if one has failed.
 
-        They complete in that order, so once the last has, hardly any other is left to wait for. An answer and a
-        partition that is being released may wait for them at the same time: `asyncio.wait` leaves them alone if its
-        caller is cancelled.
+        Those of one topic complete in that order, so once the last has, hardly any other is left to wait for. An answer
+        and a partition that is being released may wait for them at the same time: `asyncio.wait` leaves them alone if
+        its caller is cancelled.
         """
         try:
             for delivery in reversed(deliveries):

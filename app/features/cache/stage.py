@@ -75,6 +75,7 @@ class Cached(Stage):
             message = f"the answer to the same request {recording.request_id} is repeated"
             await answer.notice(CACHED, message, {"request_id": recording.request_id})
         stream, passed = recording.follow(), [*job.generated]
+        run.stream = stream
         try:
             with run.inflight.stop.listening(stream.cancel):
                 async for event in stream:

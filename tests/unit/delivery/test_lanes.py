@@ -189,25 +189,21 @@ async def test_a_request_that_is_withdrawn_counts_for_its_user_no_more() -> None
 
 
 @in_virtual_time
-async def test_lanes_are_full_while_as_many_items_run_as_may_and_none_has_lent_its_slot() -> None:
+async def test_lanes_are_short_while_an_item_waits_for_a_slot_and_not_for_its_lane() -> None:
     lanes: Lanes[str] = Lanes(2, pytest.fail)
 
-    async def stays() -> None:
-        await asyncio.Event().wait()
-
     async def lends() -> None:
+        await asyncio.sleep(1)
         with lanes.without_slot():
-            await asyncio.sleep(1)
-        await stays()
+            await asyncio.Event().wait()
 
-    full = []
-    for lane, work in (("a", stays), ("b", lends)):
+    short = []
+    for lane, work in (("a", asyncio.Event().wait), ("b", lends), ("b", lends), ("c", lends)):
         lanes.add(lane, lane, work)
-        full.append(lanes.are_full)
-    for _ in range(2):
-        await asyncio.sleep(0.7)
-        full.append(lanes.are_full)
-    assert full == [False, True, False, True]
+        short.append(lanes.are_short)
+    await asyncio.sleep(1.5)
+    short.append(lanes.are_short)
+    assert short == [False, False, False, True, False]
     await lanes.cancel()
 
 

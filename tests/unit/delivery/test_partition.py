@@ -263,26 +263,29 @@ def raising(error: Exception) -> Any:
     return receive
 
 
-async def test_commits_hurry_once_they_hold_a_quarter_of_the_slots_and_none_is_left(bench: Bench) -> None:
+async def test_commits_hurry_once_they_hold_an_eighth_of_the_slots_and_a_request_waits_for_one(bench: Bench) -> None:
     bench.partition.allow_take_over()
     await bench.until(State.OWNED)
-    queue, most = bench.partition.context.queue, bench.partition.context.settings.max_in_flight
-    waits = asyncio.Event()
+    partition, queue, most = (
+        bench.partition,
+        bench.partition.context.queue,
+        bench.partition.context.settings.max_in_flight,
+    )
 
     async def held() -> None:
-        await waits.wait()
+        await asyncio.Event().wait()
 
-    for number in range(most // 4):
-        bench.partition.lanes.add(number, cast(Any, number), held)
-        bench.partition.spawn(bench.partition.commit(Commit(None)))
+    for number in range(most):
+        partition.lanes.add(number, cast(Any, number), held)
+    for _ in range(most // 8):
+        partition.spawn(partition.commit(Commit(None)))
     await turns()
-    assert len(queue.waiting) == most // 4
-    assert not queue.urgent.is_set(), "slots are left"
-    for number in range(most // 4, most):
-        bench.partition.lanes.add(number, cast(Any, number), held)
-    bench.partition.free_slots()
+    assert len(queue.waiting) == most // 8
+    assert not queue.urgent.is_set(), "nobody waits for a slot"
+    partition.lanes.add(most, cast(Any, most), held)
+    partition.hurry_for_slots()
     assert queue.urgent.is_set()
     queue.waiting.pop()
     queue.urgent.clear()
-    bench.partition.free_slots()
+    partition.hurry_for_slots()
     assert not queue.urgent.is_set(), "the slots are those of answers, which no transaction frees"

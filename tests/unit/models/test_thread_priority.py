@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -46,9 +47,10 @@ def test_threads_that_it_starts_have_its_priority() -> None:
     assert in_thread(lambda: lowered(5) - in_thread(priority)) == 0
 
 
-def test_where_it_is_forbidden_the_thread_keeps_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [PermissionError(), OSError(errno.ENOSYS, "no such call")])
+def test_where_it_is_forbidden_the_thread_keeps_its_priority(error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: object) -> None:
-        raise PermissionError
+        raise error
 
     monkeypatch.setattr(os, "setpriority", forbidden)
     assert in_thread(lambda: lowered(5)) == priority()

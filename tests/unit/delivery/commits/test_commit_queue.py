@@ -22,6 +22,17 @@ async def test_groups_are_taken_in_order_and_no_longer_than_a_transaction_may_be
     assert not queue.arrived.is_set()
 
 
+async def test_commits_that_a_full_group_leaves_are_as_urgent_as_before() -> None:
+    queue = CommitQueue()
+    for _ in range(MOST_RECORDS + 3):
+        queue.put(Commit(RECORD))
+    queue.hurry()
+    queue.next_group()
+    assert queue.urgent.is_set()
+    queue.next_group()
+    assert not queue.urgent.is_set()
+
+
 @pytest.mark.parametrize(("count", "size"), [(MOST_RECORDS // 3, 10), (3, MOST_BYTES // 7), (1, 2 * MOST_BYTES)])
 async def test_a_group_has_no_more_records_and_bytes_than_a_transaction_may_have(count: int, size: int) -> None:
     queue = CommitQueue()
