@@ -125,7 +125,7 @@ class Answering:
                     return event
                 await self._write(event, len(prompt.ids))
                 # What is left goes out together with the end.
-                if self.run.stream is None or not self.run.stream.ended:
+                if not self.run.has_all_events:
                     await answer.pause()
         raise Refused(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
 

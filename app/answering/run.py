@@ -78,6 +78,11 @@ class Run:
         return self.accepted.key
 
     @property
+    def has_all_events(self) -> bool:
+        """Whether the end of the current round is there, read or not."""
+        return self.stream is not None and self.stream.ended
+
+    @property
     def hides_turn(self) -> bool:
         """Whether the record of its turn has no texts."""
         return self.inflight.forgets is Forgets.ALL or not self.accepted.request.store

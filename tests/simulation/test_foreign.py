@@ -100,7 +100,7 @@ async def _keeps_the_first_epoch(
 
 MUTANTS: dict[str, Mutant] = {
     "a foreign record's offset is committed behind its request": Mutant(
-        _Taking, "_commit", _commits_its_offset_later, foreign_storm, hint=4
+        _Taking, "_commit", _commits_its_offset_later, foreign_storm, hint=3
     ),
     "a foreign record's offset is committed before its request": Mutant(
         _Taking, "_commit", _commits_its_offset_first, foreign_storm, hint=3

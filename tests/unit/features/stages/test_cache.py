@@ -51,6 +51,7 @@ async def test_the_second_of_two_equal_requests_is_repeated_and_free() -> None:
     assert told.text == "".join(event.text or "" for event in first.events)
     assert told.notices == ["plan", "cached"]
     assert told.plans == [Plan(cached="r0")]
+    assert told.partition.ownership.token_log.pauses == 0, "all of it is there at once"
     assert told.turn is not None
     assert told.turn.cached == "r0"
     assert (told.outcome.cost, told.outcome.saved) == (0.0, first.outcome.cost)
@@ -137,6 +138,7 @@ async def test_a_follower_has_the_answer_while_it_is_written() -> None:
     assert second.text == one_alone.text
     assert first.turn is not None
     assert (len(words_of(leader).jobs), len(words_of(follower).jobs)) == (1, 0)
+    assert second.partition.ownership.token_log.pauses > 0
     assert feature.recordings.stats.joins == 1
 
 
