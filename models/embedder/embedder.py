@@ -23,13 +23,13 @@ from models.embedder.minilm import NAME as MINILM
 from models.embedder.minilm import find_minilm
 from models.embedder.recipe import EmbedderError
 from models.embedder.spare_time import SpareTime, idle_s
-from models.thread_priority import LOWEST, lower_priority
 
 if TYPE_CHECKING:
     from models.embedder.encoder import Vectors
     from models.embedder.recipe import Recipe
 
 _BATCH = 16
+_LOWEST = 19
 _CLOSE_S = 5.0
 
 
@@ -116,7 +116,7 @@ class Embedder:
         torch.set_num_threads(1)  # of this thread only; the engine needs the cores
         spare = None
         if self._background:
-            lower_priority(LOWEST)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
             spare = SpareTime(idle_s, os.cpu_count() or 1)
         while batch := self._next_batch():
             try:

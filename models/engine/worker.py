@@ -39,7 +39,6 @@ from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
 from models.structured.after_reasoning import after_reasoning
-from models.thread_priority import lower_priority
 from models.token_stream import TokenStream
 from models.unexpected import contained, type_and_line
 
@@ -48,8 +47,6 @@ log = logging.getLogger(__name__)
 FAILED = "the engine failed in this answer"
 LEAST_CHUNK = 16
 IDLE_S = 0.2
-GIVES_WAY = 5
-"""Steps of priority below the event loop's: a quarter of a core that both want."""
 
 Events = list[tuple[TokenStream, StreamEvent]]
 
@@ -129,7 +126,6 @@ class Worker:
 
     def run(self) -> None:
         try:
-            lower_priority(GIVES_WAY)
             self._threads.begin()
             self._prepare()
             self._ready()

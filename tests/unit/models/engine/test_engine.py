@@ -1,8 +1,6 @@
 import asyncio
 import dataclasses
-import os
 import random
-import sys
 import threading
 import weakref
 
@@ -13,9 +11,7 @@ from models.checkpoints import CheckpointError
 from models.engine import EngineDied
 from models.engine.compute.attention import dense
 from models.engine.compute.decoders import shape_of
-from models.engine.worker import GIVES_WAY
 from models.generation import Delta, End, FinishReason, Sampling
-from models.thread_priority import LOWEST
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle, plug
 from tests.unit.models.engine.reading import job, read
@@ -44,13 +40,6 @@ async def test_the_same_seed_says_the_same_alone_and_in_a_crowd_and_another_seed
     among = await ask(engine, *crowd[:4], wanted, *crowd[4:])
     (other,) = await ask(engine, dataclasses.replace(wanted, sampling=Sampling(temperature=0.9, seed=6)))
     assert among[4].tokens == alone.tokens != other.tokens
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
-async def test_the_engine_gives_way_to_the_event_loop(engines):
-    engine = await engines()
-    own, its = (os.getpriority(os.PRIO_PROCESS, one) for one in (threading.get_native_id(), engine._thread.native_id))
-    assert its == min(LOWEST, own + GIVES_WAY)
 
 
 @pytest.mark.parametrize("cut", range(0, 21, 4))
