@@ -105,7 +105,7 @@ class Answering:
 
     async def _round(self) -> Ending:
         """One model reads its prompt and writes."""
-        model, answer, self.run.stream = self.run.model(), self.run.answer, None
+        model, answer = self.run.model(), self.run.answer
         if model is None:
             raise Refused(ErrorCode.MODEL_NOT_FOUND, "model: it is not served here")
         answer.write_as(model)
@@ -163,8 +163,11 @@ class Answering:
                 self.run.partition.number, model.engine, job, self.run.inflight
             ) as stream:
                 self.run.stream = stream
-                async for event in stream:
-                    yield event
+                try:
+                    async for event in stream:
+                        yield event
+                finally:
+                    self.run.stream = None
 
         return generate
 

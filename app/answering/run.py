@@ -50,7 +50,7 @@ class Run:
     answer: What readers have, with the plan in force.
     sees: What the stages do to a dialogue before a model reads it.
     spent: Tokens that were computed for it and that the usage of its end does not have.
-    stream: Where the events of its current round come from.
+    stream: Where the events of its current round come from; None between rounds, since an engine counts streams.
     """
 
     def __init__(

@@ -86,6 +86,7 @@ class Cached(Stage):
                         return
         finally:
             self._recordings.stats.saved_tokens += len(job.prompt) + len(passed) - len(job.generated)
+            run.stream = None
             stream.cancel()
         async with aclosing(self._paid(dataclasses.replace(job, generated=tuple(passed)), then)) as events:
             async for event in events:
