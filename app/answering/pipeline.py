@@ -162,12 +162,9 @@ class Answering:
             async with self.run.batches.stream(
                 self.run.partition.number, model.engine, job, self.run.inflight
             ) as stream:
-                self.run.stream = stream
-                try:
+                with self.run.reading(stream):
                     async for event in stream:
                         yield event
-                finally:
-                    self.run.stream = None
 
         return generate
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from app.answering.batches import Batches
@@ -50,7 +50,6 @@ class Run:
     answer: What readers have, with the plan in force.
     sees: What the stages do to a dialogue before a model reads it.
     spent: Tokens that were computed for it and that the usage of its end does not have.
-    stream: Where the events of its current round come from; None between rounds, since an engine counts streams.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Run:
         self.settings, self.models, self.rules, self.batches = settings, models, rules, batches
         self.partition, self.inflight, self.accepted = partition, inflight, inflight.accepted
         self.spent = 0
-        self.stream: Stream | None = None
+        self._stream: Stream | None = None
         self.sees: Sequence[See] = ()
         self.read_conversation()
         model = self.model_by(self.accepted.former.plan)
@@ -77,10 +76,21 @@ class Run:
     def key(self) -> RequestKey:
         return self.accepted.key
 
+    @contextmanager
+    def reading(self, stream: Stream) -> Iterator[None]:
+        """While the events of a round come from this stream. It is released at once: an engine counts those that are
+        held.
+        """
+        self._stream = stream
+        try:
+            yield
+        finally:
+            self._stream = None
+
     @property
     def has_all_events(self) -> bool:
         """Whether the end of the current round is there, read or not."""
-        return self.stream is not None and self.stream.ended
+        return self._stream is not None and self._stream.ended
 
     @property
     def hides_turn(self) -> bool:

@@ -75,9 +75,8 @@ class Cached(Stage):
             message = f"the answer to the same request {recording.request_id} is repeated"
             await answer.notice(CACHED, message, {"request_id": recording.request_id})
         stream, passed = recording.follow(), [*job.generated]
-        run.stream = stream
         try:
-            with run.inflight.stop.listening(stream.cancel):
+            with run.inflight.stop.listening(stream.cancel), run.reading(stream):
                 async for event in stream:
                     if isinstance(event, Delta):
                         passed += event.tokens
@@ -86,7 +85,6 @@ class Cached(Stage):
                         return
         finally:
             self._recordings.stats.saved_tokens += len(job.prompt) + len(passed) - len(job.generated)
-            run.stream = None
             stream.cancel()
         async with aclosing(self._paid(dataclasses.replace(job, generated=tuple(passed)), then)) as events:
             async for event in events:

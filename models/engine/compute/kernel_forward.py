@@ -89,7 +89,7 @@ class KernelForward(Forward):
 
     def rows_of(self, count: int) -> int:
         """How many rows the products of a step with `count` tokens have. oneDNN keeps code for each number of rows, 3
-        MB for Gemma 3 270M. Long prompts therefore get a few rows that nobody reads.
+        MB for Gemma 3 270M. Long prompts are therefore padded with a few unused rows.
         """
         if self.exact or count <= 32:
             return count

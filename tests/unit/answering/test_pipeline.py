@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import weakref
 from collections.abc import Sequence
+from functools import partialmethod
 from typing import Any
 
 import pytest
 
+from app.answering.pipeline import Answering
 from app.delivery.inflight import Forgets, InFlight
 from app.delivery.resume.quarantine import MOST_ATTEMPTS
 from app.policy.file import Policy
 from app.wire.event import ATTEMPT, EventType, Notice, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
-from models.generation import End, FinishReason, Job, StreamEvent, Usage
+from models.generation import End, FinishReason, Job, Stream, StreamEvent, Usage
 from tables import records
 from tables.records import Conversation, Erased, Table, Turn
 from tests.unit.answering.bench import ASKED_AT, NOW, BenchPartition, Told, answered, same_at_every_cut
@@ -37,6 +41,28 @@ async def test_an_answer_pauses_behind_tokens_that_others_follow_and_its_last_on
     told = await answered(max_tokens=4)
     assert [event.type for event in told.events] == [EventType.TOKEN] * 4 + [EventType.DONE]
     assert told.partition.ownership.token_log.pauses == 3
+
+
+async def test_an_answer_that_is_over_holds_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, held = model(), list[weakref.ref[Stream]]()
+    submit = words_of(one).submit
+
+    def submitted(jobs: Sequence[Job]) -> list[Stream]:
+        streams = submit(jobs)
+        held.extend(map(weakref.ref, streams))
+        return streams
+
+    monkeypatch.setattr(words_of(one), "submit", submitted)
+    monkeypatch.setattr(Answering, "__init__", partialmethod(_kept, kept := list[Answering](), Answering.__init__))
+    await answered(models=[one])
+    assert len(kept) == len(held) == 1
+    await asyncio.sleep(0.01)  # the loop closes what was not read to its end
+    assert held[0]() is None, "an engine whose streams are held counts as busy, and does not leave"
+
+
+def _kept(answering: Answering, kept: list[Answering], begin: Any, *parts: Any) -> None:
+    begin(answering, *parts)
+    kept.append(answering)
 
 
 def _conversation(told: Told) -> Conversation:

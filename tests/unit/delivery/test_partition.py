@@ -281,7 +281,7 @@ async def test_commits_hurry_once_they_hold_an_eighth_of_the_slots_and_a_request
         partition.spawn(partition.commit(Commit(None)))
     await turns()
     assert len(queue.waiting) == most // 8
-    assert not queue.urgent.is_set(), "nobody waits for a slot"
+    assert not queue.urgent.is_set(), "no request waits for a slot"
     partition.lanes.add(most, cast(Any, most), held)
     partition.hurry_for_slots()
     assert queue.urgent.is_set()

@@ -51,7 +51,7 @@ async def test_the_second_of_two_equal_requests_is_repeated_and_free() -> None:
     assert told.text == "".join(event.text or "" for event in first.events)
     assert told.notices == ["plan", "cached"]
     assert told.plans == [Plan(cached="r0")]
-    assert told.partition.ownership.token_log.pauses == 0, "all of it is there at once"
+    assert told.partition.ownership.token_log.pauses == 0, "the whole answer is there at once"
     assert told.turn is not None
     assert told.turn.cached == "r0"
     assert (told.outcome.cost, told.outcome.saved) == (0.0, first.outcome.cost)
