@@ -24,7 +24,7 @@ from models.generation import FinishReason, Usage
 @dataclass
 class ScriptedWorker:
     """Half of the words are reasoning if a request asks for some. `wait` in a prompt stops the answer there until it is
-    cancelled, `hang` for ever; `fail` is an error.
+    cancelled, `hang` for ever, and `pause` until `goes_on` is set; `fail` is an error.
     """
 
     settings: Settings
@@ -33,6 +33,7 @@ class ScriptedWorker:
     requests: list[Request] = field(default_factory=list)
     controls: list[Cancel | Erase] = field(default_factory=list)
     cancelled: dict[str, asyncio.Event] = field(default_factory=dict)
+    goes_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def say(self, partition: int, event: TokenEvent) -> int:
         """Write an event; its offset."""
@@ -75,6 +76,8 @@ class ScriptedWorker:
             about["index"] = index
             if word == "hang":
                 await asyncio.Event().wait()
+            if word == "pause":
+                await self.goes_on.wait()
             if word == "wait":
                 await self.cancelled.setdefault(request.request_id, asyncio.Event()).wait()
                 return await self.end(partition, event, index, finish_reason=FinishReason.CANCELLED)

@@ -5,22 +5,37 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.conftest import NewSettings
 from tests.integration.gateway.events import answer, text_of
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.npm import NODE, NPM, installed
+from tests.integration.scripted_worker import ScriptedWorker, scripted_worker
 
 HERE = Path(__file__).parent / "npm"
 needs_node = pytest.mark.skipif(NODE is None or NPM is None, reason="node is not installed: its client was not run")
 
 
-async def asked(http: httpx.AsyncClient, tokens: int) -> str:
-    reply = await http.post("/v1/requests", json={"prompt": "hello", "max_tokens": tokens})
+@pytest.fixture
+async def pausing(new_settings: NewSettings) -> AsyncIterator[ScriptedWorker]:
+    async with scripted_worker(await new_settings(gateway_wait_s=0.1)) as worker:
+        yield worker
+
+
+@pytest.fixture
+def its_gateway(pausing: ScriptedWorker, tmp_path: Path) -> Iterator[GatewayProcess]:
+    with GatewayProcess(pausing.settings, tmp_path / "its_gateway.log") as gateway:
+        yield gateway
+
+
+async def asked(http: httpx.AsyncClient, tokens: int, prompt: str = "hello") -> str:
+    reply = await http.post("/v1/requests", json={"prompt": prompt, "max_tokens": tokens})
     request_id: str = reply.json()["request_id"]
     return request_id
 
@@ -71,15 +86,18 @@ async def test_its_client_follows_an_answer_to_the_end(
 
 @needs_node
 async def test_its_client_goes_on_at_an_offset_and_reads_what_is_there(
-    http: httpx.AsyncClient, gateway: GatewayProcess
+    pausing: ScriptedWorker, its_gateway: GatewayProcess
 ) -> None:
-    request_id = await asked(http, 60)
-    first = await read(gateway, request_id, "sse", "-1", "break")
-    second = await read(gateway, request_id, "long-poll", first["offset"])
-    whole = await read(gateway, request_id, "none")
+    async with httpx.AsyncClient(base_url=its_gateway.url, timeout=60) as http:
+        request_id = await asked(http, 60, "one two pause four")
+        first = await read(its_gateway, request_id, "sse", "-1", "break")
+        pausing.goes_on.set()
+        second = await read(its_gateway, request_id, "long-poll", first["offset"])
+        whole = await read(its_gateway, request_id, "none")
+        again = await read(its_gateway, request_id, "none", second["offset"])
     assert not first["closed"]
-    assert text(first) + text(second) == text(whole) == text_of(await answer(http, request_id))
-    again = await read(gateway, request_id, "none", second["offset"])
+    assert text(first) in ("one ", "one two ")
+    assert text(first) + text(second) == text(whole) == "one two pause four "
     assert (text(again), again["closed"]) == ("", True)
 
 

@@ -1,5 +1,5 @@
 // Durable Streams' own client against an answer: `node durable_stream.mjs URL MODE [OFFSET]`, MODE sse, long-poll or none.
-// It prints the events with the offset behind each batch; with `break` as a fourth argument it leaves after two batches.
+// It prints the events with the offset behind each batch; with `break` as a fourth argument it leaves at the first text.
 import { stream } from '@durable-streams/client'
 
 const [url, mode, offset, leaves] = process.argv.slice(2)
@@ -10,7 +10,7 @@ if (live) {
   await new Promise((done, failed) => {
     const unsubscribe = read.subscribeJson(async ({ items, offset, streamClosed }) => {
       batches.push({ items, offset })
-      if (leaves && batches.length === 2) {
+      if (leaves && items.some((item) => item.text)) {
         unsubscribe()
         read.cancel()
         done()
