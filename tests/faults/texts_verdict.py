@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from app.delivery.resume.answer_log import call_id
 from app.features.guard.texts import hidden_steps
 from app.reader import Answer, ReaderRule
 from app.settings import Settings
-from app.wire.event import NO_PLAN
+from app.wire.event import NO_PLAN, RecalledTurn
 from app.wire.turn import Turn
 from models.chat import ChatMessage, PastTurn
 from models.chat import ToolCall as ModelCall
@@ -66,15 +66,18 @@ def judge_texts(
         tokens = () if answer is None else answer.tokens
         authors = [] if answer is None else authors_of(verdict.takeovers.get(key, []), answer, turn)
         plan = verdict.plans.get(key, NO_PLAN)
-        recalled = [PastTurn(one.prompt, one.answer) for one in plan.recalled or ()]
+        recalled = _past(plan.recalled or ())
+        preceded = _past(verdict.preceded.get(key, plan.recalled or ()))
         mask = masks(turn.user_id, (*(plan.private or ()), *private[conversation]))
         private[conversation] += turn.private or ()
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
         for before in candidates:
-            seen = [*recalled, *before]
-            turns_now = list(_turns_now(seen, key, request, turn, tokens, authors, topics, settings, mask))
-            remembered += [[*recalled, *before]] if turns_now else []
+            seen = [[*preceded, *before], [*recalled, *before]]
+            turns_now: list[PastTurn] = []
+            for rounds in range(1, 2 + (len(topics.calls.get(key, ())) if recalled != preceded else 0)):
+                turns_now += _turns_now(seen, rounds, key, request, turn, tokens, authors, topics, settings, mask)
+            remembered += [seen[0]] if turns_now else []
             # A turn with results of calls contains the one that has made them.
             others = before[:-1] if request.get("tool_results") else before
             after += [[*others, now] for now in turns_now]
@@ -89,8 +92,13 @@ def judge_texts(
             last[conversation] = turn.created_at
 
 
+def _past(recalled: Iterable[RecalledTurn]) -> list[PastTurn]:
+    return [PastTurn(one.prompt, one.answer) for one in recalled]
+
+
 def _turns_now(
-    before: Sequence[PastTurn],
+    seen: Sequence[Sequence[PastTurn]],
+    rounds: int,
     key: Key,
     request: dict,
     turn: Turn,
@@ -100,18 +108,23 @@ def _turns_now(
     settings: Settings,
     mask: Mask,
 ) -> Iterator[PastTurn]:
-    """The turns that may be remembered of a request with this history; none if the engine cannot have written them."""
+    """The turns that may be remembered of a request with this history; none if the engine cannot have written them.
+
+    The first `rounds` between calls of tools have read the first history that was `seen`, later ones the last: an
+    erasure may have met turns that were recalled.
+    """
 
     def build(steps: Sequence[ChatMessage] = ()) -> Sequence[int]:
-        return _prompt_ids(before, request, settings, mask, steps)
+        now = sum(step.role == "assistant" for step in steps)
+        return _prompt_ids(seen[0 if now < rounds else -1], request, settings, mask, steps)
 
     if request.get("tool_mode") == "kafka":
         calls = topics.calls.get(key, ())
         reasons = bool(request.get("reasoning_effort"))
         yield from possible_turns(build, turn, request["max_tokens"], tokens, calls, topics, reasons=reasons)
-    elif (results := request.get("tool_results")) and before:
+    elif (results := request.get("tool_results")) and seen[0]:
         if are_words(tokens, build(), authors):
-            yield PastTurn(before[-1].prompt, turn.answer, _with_results(before[-1], results))
+            yield PastTurn(seen[0][-1].prompt, turn.answer, _with_results(seen[0][-1], results))
     elif are_words(tokens, build(), authors):
         yield PastTurn(turn.prompt, turn.answer)
 

@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from app.reader import ReaderRule
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.event import FALLBACK, NO_PLAN, PLAN, RESUMED, EventType, Plan, TokenEvent
+from app.wire.event import FALLBACK, NO_PLAN, PLAN, RESUMED, TOOL_CALLS, EventType, Plan, RecalledTurn, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
 from models.generation import FinishReason
@@ -74,6 +74,8 @@ class Fetched(Protocol):
 
 
 Records = Iterable[Fetched]
+IsErased = Callable[[str, str], bool]
+"""Whether a conversation of a user was forgotten at some time."""
 Replay = Callable[[Records, Records, Records], Awaitable[list[Key]]]
 """From all records of `requests`, `tokens` and `turns` the requests whose tokens are not the expected ones."""
 
@@ -106,6 +108,8 @@ class Verdict:
     """The timestamp of each request's record."""
     plans: dict[Key, Plan] = field(default_factory=dict)
     """The decisions about each request that has a notice `plan`."""
+    preceded: dict[Key, Sequence[RecalledTurn]] = field(default_factory=dict)
+    """The recalled turns in the prompt of each answer's first round; an erasure may make a later plan have fewer."""
     takeovers: dict[Key, list[Plan]] = field(default_factory=dict)
     """Those by which another model continued the answer, in the order of their indexes."""
     errors: Counter[str] = field(default_factory=Counter)
@@ -198,18 +202,18 @@ def judge_records(
     *,
     paced: bool,
     mixed: bool = False,
-    is_erased: Callable[[str, str], bool] = lambda _user, _conversation: False,
+    is_erased: IsErased = lambda _user, _conversation: False,
     topics: ToolTopics | None = None,
     masks: Masks = lambda _user, _values: NO_MASK,
 ) -> Verdict:
-    """`is_erased`: whether a conversation was forgotten at some time; `masks` hide values from the model. Workers
-    that are `mixed` do not serve the same models, so before its first token an answer may be routed anew.
+    """`masks` hide values from the model. Workers that are `mixed` do not serve the same models, so before its first
+    token an answer may be routed anew.
     """
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
     asked = _asked(requests, settings, verdict)
     verdict.requests = len(asked)
-    rule = _judge_tokens(tokens, verdict, mixed=mixed)
+    rule = _judge_tokens(tokens, verdict, is_erased, mixed=mixed)
     ends = (answer.end for answer in rule.answers.values())
     verdict.errors.update(end.error.code for end in ends if end is not None and end.error is not None)
     written = _judge_turns(turns, verdict)
@@ -260,7 +264,7 @@ def _asked(records: Iterable[Fetched], settings: Settings, verdict: Verdict) -> 
     return asked
 
 
-def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, *, mixed: bool) -> ReaderRule:
+def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, is_erased: IsErased, *, mixed: bool) -> ReaderRule:
     rule = ReaderRule(remember=1 << 60)
     speaking: dict[tuple[str, str], Key] = {}
     for record in records:
@@ -274,20 +278,11 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, *, mixed: bool) 
         repeated = rule.dropped.repeated
         update = rule.read(record.partition, record.offset, event)
         if update is not None and event.notice is not None and event.notice.code == PLAN:
-            plan = msgspec.convert(event.notice.details, Plan)
-            known = verdict.plans.get(key, NO_PLAN)
-            if mixed and not event.index and key in verdict.plans:
-                known = _routed_as(plan, known)
-            before = verdict.plans.setdefault(key, plan)
-            is_new = before not in {plan, msgspec.structs.replace(plan, cached=None)}
-            wrong_place = (event.index or None) != plan.from_index
-            if ((is_new and plan.notice != FALLBACK) or wrong_place) and not _has_grown(known, plan):
-                verdict.wrong_plans.append(key)
-            verdict.plans[key] = plan
-            if plan.from_index is not None:
-                verdict.takeovers.setdefault(key, []).append(plan)
+            _judge_plan(msgspec.convert(event.notice.details, Plan), event, verdict, is_erased, mixed=mixed)
         if update is not None and (update.gap or update.cut is not None):
             verdict.gaps.append(key)
+        if update is not None and (event.type is EventType.TOKEN or _calls(event)):
+            verdict.preceded.setdefault(key, verdict.plans.get(key, NO_PLAN).recalled or ())
         if update is not None and event.type is EventType.TOKEN:
             conversation = (event.user_id or "", event.conversation_id or "")
             before = rule.answers[speaking.setdefault(conversation, key)]
@@ -303,10 +298,39 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, *, mixed: bool) 
     return rule
 
 
+def _judge_plan(plan: Plan, event: TokenEvent, verdict: Verdict, is_erased: IsErased, *, mixed: bool) -> None:
+    key = (event.user_id or "", event.request_id or "")
+    known = verdict.plans.get(key, NO_PLAN)
+    if mixed and not event.index and key in verdict.plans:
+        known = _routed_as(plan, known)
+    known = _less_erased(known, plan, key[0], is_erased)
+    before = _less_erased(verdict.plans.get(key, plan), plan, key[0], is_erased)
+    is_new = before not in {plan, msgspec.structs.replace(plan, cached=None)}
+    wrong_place = (event.index or None) != plan.from_index
+    if ((is_new and plan.notice != FALLBACK) or wrong_place) and not _has_grown(known, plan):
+        verdict.wrong_plans.append(key)
+    verdict.plans[key] = plan
+    if plan.from_index is not None:
+        verdict.takeovers.setdefault(key, []).append(plan)
+
+
 def _routed_as(plan: Plan, before: Plan) -> Plan:
     """The decisions before, with the route of this plan."""
     names = ("model", "route", "experiment", "arm", "notice", "cached")
     return msgspec.structs.replace(before, **{name: getattr(plan, name) for name in names})
+
+
+def _calls(event: TokenEvent) -> bool:
+    return event.notice is not None and event.notice.code == TOOL_CALLS
+
+
+def _less_erased(before: Plan, plan: Plan, user: str, is_erased: IsErased) -> Plan:
+    """`before` without those of its recalled turns that `plan` lacks because they were erased meanwhile."""
+    if not before.recalled:
+        return before
+    left = plan.recalled or ()
+    kept = tuple(one for one in before.recalled if one in left or not is_erased(user, one.conversation_id))
+    return msgspec.structs.replace(before, recalled=kept)
 
 
 def _has_grown(before: Plan, plan: Plan) -> bool:

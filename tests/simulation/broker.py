@@ -23,7 +23,8 @@ LOG_APPEND_TIME = frozenset({"tokens", "controls"})
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    partitions: set[TopicPartition] = field(default_factory=set)
+    partitions: dict[TopicPartition, None] = field(default_factory=dict)
+    """In the order of their first records: a set's order is another one in each process."""
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     committed: bool | None = None
 
@@ -148,7 +149,7 @@ class Broker:
         entry = Entry(at.topic, at.partition, offset, written, key, value, headers, transaction, marker, cause)
         log.entries.append(entry)
         if transaction is not None and not marker and at not in transaction.partitions:
-            transaction.partitions.add(at)
+            transaction.partitions[at] = None
             log.open[offset] = transaction
         for reader in log.readers:
             reader()

@@ -208,8 +208,8 @@ class Feeds:
             for topic in SOURCES
         }
         chance = random.Random(f"{process.name} {generation}")
-        for place in former.keys() & self.feeds.keys():
-            if chance.random() < 0.5:
+        for place in former:
+            if place in self.feeds and chance.random() < 0.5:
                 self.feeds[place].hand_out_late(former[place])
         for feed in self.feeds.values():
             feed.goes_back = chance.random() < 0.3

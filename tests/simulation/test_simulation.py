@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +41,7 @@ from tests.simulation.faults import (
 )
 from tests.simulation.scenario import Load, Simulation
 
+ROOT = Path(__file__).parents[2]
 STORMS = 1000
 ERASURES = 200
 DELETIONS = 100
@@ -58,6 +63,7 @@ SMALL = Load(requests=3, users=2, tokens=2, over_s=0.5, cancels=0.3, repeats=0.3
 WIDE_FOUND = (49, 75, 77, 134, 142, 214, 532, 2065, 3454, 4289, 4302, 4395, 5717, 12909)
 TOOLS_FOUND = (223, 309, 551, 656, 1351)
 ROUTED_FOUND = (207, 242, 481, 595, 612, 634, 679, 852)
+DELETING_FOUND, RECALLING_FOUND = (251, 253, 407, 525, 597, 713, 739, 755, 1035, 1055), (556, 598)
 # Storms that found something once.
 FOUND = (7, 14, 17, 23, 52, 82, 89, 106, 137, 176, 206, 223, 250, 251, 302, 332, 940, 160, 314, 922, 1306)
 
@@ -81,6 +87,31 @@ def test_conversations_that_are_erased_among_random_faults_stay_so_and_others_st
     for seed in range(first, first + AT_ONCE):
         outcome = deleting_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("seed", DELETING_FOUND)
+def test_answer_goes_on_without_what_was_erased_of_its_plan(seed: int) -> None:
+    outcome = deleting_storm(seed).run()
+    assert outcome.clean, outcome.line()
+
+
+@pytest.mark.parametrize("seed", RECALLING_FOUND)
+def test_plan_that_is_read_again_lacks_only_what_was_erased(seed: int) -> None:
+    outcome = recalling_deletions(seed).run()
+    assert outcome.clean, outcome.line()
+
+
+def test_seed_is_the_same_run_in_every_process() -> None:
+    """A set of names has another order in each process."""
+    program = (
+        "from tests.simulation.deletions import deleting_storm as storm\n"
+        "for seed in (3, 63): run = storm(seed).run(); print(run.steps, run.line())"
+    )
+    runs = {
+        subprocess.check_output([sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed}, cwd=ROOT)
+        for seed in "17"
+    }
+    assert len(runs) == 1, runs
 
 
 @pytest.mark.parametrize("first", range(0, TALKING, AT_ONCE))
