@@ -44,7 +44,7 @@ class ModelSettings(BaseSettings):
         ge=0,
         description="CPU threads of the engine; 0: all cores but one, or all while that is measured as clearly faster",
     )
-    max_running: int = Field(64, ge=1, description="sequences that the engine decodes at once, per worker")
+    max_running: int = Field(128, ge=1, description="sequences that the engine decodes at once, per worker")
     context_length: int = Field(0, ge=0, description="tokens of prompt and answer together; 0: the model's own")
     kv_cache_gb: float = Field(
         0,

@@ -23,7 +23,7 @@ class Limits:
     tokens that are scored, because each has a row of logits.
     """
 
-    max_running: int = 64
+    max_running: int = 128
     chunk: int = 256
     lone_chunk: int = 2048
     headroom: int = 64  # tokens of an answer that must fit into memory for its sequence to be admitted

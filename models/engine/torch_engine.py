@@ -45,7 +45,7 @@ class EngineOptions:
     `gpu_share`: how much of a GPU's free memory the cache may take where `kv_cache_gb` does not say.
     """
 
-    max_running: int = 64
+    max_running: int = 128
     max_waiting: int = 4096
     threads: int = 0
     kv_cache_gb: float = 0.0

@@ -60,7 +60,7 @@ class RemoteOptions:
     api_key: str = ""
     is_vllm: bool = False
     context_length: int = 1 << 19
-    max_running: int = 64
+    max_running: int = 128
     max_waiting: int = 4096
     connect_s: float = 5.0
     silence_s: float = 60.0

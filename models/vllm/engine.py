@@ -48,7 +48,7 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 class VllmOptions:
     """`more` are additional `AsyncEngineArgs`, which override."""
 
-    max_running: int = 64
+    max_running: int = 128
     max_waiting: int = 4096
     dtype: str = "auto"
     kv_cache_gb: float = 0.0
