@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from models.linear.int8 import Int8Weight, int8_product, int8_weight, onednn_int8_product, onednn_int8_weight
+from models.linear.int8 import Int8Weight, int8_blocks, int8_product, onednn_int8_blocks, onednn_int8_product
 from models.linear.kinds import Kind
 from models.linear.packed import packed_product, prepack
 from models.torchscript import compiled
@@ -17,7 +17,8 @@ from models.torchscript import compiled
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """`weight` [outputs, inputs] of a layer and its `bias`. Where it is `packed` or `eight`, `weight` is empty: nothing
-    is kept twice. `packed` is a list of one weight, or of integers, their scales and zeros; `eight` a list of one.
+    is kept twice. `packed` is a list of one weight, or of the integers, scales and zeros of each block of outputs;
+    `eight` has a weight for each block.
     """
 
     weight: Tensor
@@ -39,8 +40,8 @@ def matrix_of(weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtyp
     if kind is Kind.PACKED:
         return Matrix(empty, bias, packed=[prepack(weight.to(dtype))])
     if kind is Kind.INT8_ONEDNN:
-        return Matrix(empty, bias, packed=onednn_int8_weight(weight))
-    return Matrix(empty, bias, eight=[int8_weight(weight)])
+        return Matrix(empty, bias, packed=onednn_int8_blocks(weight))
+    return Matrix(empty, bias, eight=int8_blocks(weight))
 
 
 def product(
@@ -51,7 +52,7 @@ def product(
     Compiled by TorchScript, which reads the types of empty lists from these annotations.
     """
     if len(eight) > 0:
-        return int8_product(given, eight[0], bias)
+        return int8_product(given, eight, bias)
     if len(packed) > 1:
         return onednn_int8_product(given, packed, bias)
     if len(packed) > 0:

@@ -10,10 +10,10 @@ import torch
 from models.engine.compute.attention import dense
 from models.engine.threads import FIRST_REST_S, LONGEST_REST_S, MOST_WAITS, PAIRS, Threads
 from models.linear.int8 import (
+    int8_blocks,
     int8_product,
-    int8_weight,
+    onednn_int8_blocks,
     onednn_int8_product,
-    onednn_int8_weight,
     onednn_why_not,
     why_not,
 )
@@ -101,8 +101,8 @@ def test_what_is_set_stays() -> None:
 
 
 PRODUCTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "int8": lambda rows, weight: int8_product(rows, int8_weight(weight), None),
-    "int8 by oneDNN": lambda rows, weight: onednn_int8_product(rows, onednn_int8_weight(weight), None),
+    "int8": lambda rows, weight: int8_product(rows, int8_blocks(weight), None),
+    "int8 by oneDNN": lambda rows, weight: onednn_int8_product(rows, onednn_int8_blocks(weight), None),
     "packed": lambda rows, weight: packed_product(rows, prepack(weight), None),
     "attention": lambda rows, weight: dense(
         rows.double().view(-1, 2, rows.shape[1] // 2),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import gelu, silu
 
-from models.linear.int8 import int8_product, int8_weight, why_not
+from models.linear.int8 import int8_blocks, int8_product, why_not
 
 EPS = 1e-6
 SIZES = [8, 31, 64, 640]
@@ -105,11 +105,11 @@ def test_quantize_has_the_bits_of_torch(kernels, chance, size, is_integer):
 def test_a_product_of_integers_has_the_bits_of_torch(kernels, chance, has_bias):
     if reason := why_not(torch.device("cpu")):
         pytest.skip(reason)
-    given, weight = torch.randn(5, 64, generator=chance), int8_weight(torch.randn(33, 64, generator=chance))
+    given, weight = torch.randn(5, 64, generator=chance), int8_blocks(torch.randn(33, 64, generator=chance))
     bias = torch.randn(33, generator=chance) if has_bias else None
     quants, scales = torch.empty(5, 64), torch.empty(5)
     kernels.quantize(given, quants, scales, 5, 1, 0, 64, 0)
-    found = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(quants, 1.0, 128, weight)
+    found = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(quants, 1.0, 128, weight[0])
     kernels.scale(found, scales, torch.empty(0) if bias is None else bias, 5, 1, 0, 33, int(has_bias))
     assert torch.equal(found, int8_product(given, weight, bias))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import itertools
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
+from models.engine.compute import kernel_forward
 from models.engine.compute.attention import Context
 from models.engine.compute.batch import pack
 from models.engine.compute.cache import KVCache
@@ -17,8 +19,8 @@ from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.generation import Job
-from models.linear import Kind, Products, replace_layers
-from models.linear.int8 import why_not
+from models.linear import Kind, Products, product, replace_layers
+from models.linear.int8 import int8_blocks, onednn_int8_blocks, onednn_why_not, why_not
 from models.token_stream import TokenStream
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
@@ -47,7 +49,7 @@ def both_ways(model, dtype=torch.float32, cuts=(30, 54, 55), **changes):
         slices = [[ScheduledChunk(sequence, start, end - start)] for start, end in itertools.pairwise((0, *cuts))]
         with torch.inference_mode():
             batches = [pack(part, pool, model.device) for part in slices]
-            found.append(torch.cat([forward(Context(batch, cache)) for batch in batches]))
+            found.append(torch.cat([forward(Context(batch, cache)).clone() for batch in batches]))
     return found
 
 
@@ -116,6 +118,25 @@ def test_biases_are_joined_as_well_and_half_precision_stays_close():
     torch.testing.assert_close(leaner, theirs, rtol=1e-4, atol=1e-4)
     leaner, theirs = both_ways(make("llama"), torch.bfloat16)
     assert (leaner - theirs).norm() < 0.05 * theirs.norm()
+
+
+@pytest.mark.parametrize("form", [Kind.INT8, Kind.INT8_ONEDNN])
+@pytest.mark.parametrize("by_kernels", [True, False])
+@pytest.mark.parametrize("architecture", ["qwen2", "gemma3_text"])
+def test_blocks_of_outputs_have_the_bits_of_the_whole(architecture, by_kernels, form, monkeypatch):
+    """Also where their sums are joined in memory that is kept."""
+    if reason := why_not(torch.device("cpu")) or (onednn_why_not() if form is Kind.INT8_ONEDNN else None):
+        pytest.skip(reason)
+    found = []
+    for outputs, large in ((1 << 14, 1 << 22), (24, 0)):
+        monkeypatch.setattr(product, "int8_blocks", partial(int8_blocks, outputs=outputs))
+        monkeypatch.setattr(product, "onednn_int8_blocks", partial(onednn_int8_blocks, outputs=outputs))
+        monkeypatch.setattr(kernel_forward, "LARGE", large)
+        torch.manual_seed(1)
+        model = make(architecture)
+        replace_layers(model, Products(form, form), torch.float32)
+        found.append(both_ways(model, by_kernels=by_kernels)[0])
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize("form", [Kind.PACKED, Kind.INT8])
