@@ -179,7 +179,7 @@ class Windows:
 
     def close(self) -> Iterator[tuple[WindowKey, Tally]]:
         """The windows to publish now, each with its new revision. Windows past their grace period are deleted."""
-        for key in sorted(self._unpublished, key=lambda key: key.start):
+        for key in sorted(self._unpublished, key=lambda key: (key.start, key.row)):
             if key.end <= self.watermark:
                 tally = self._tallies[key]
                 self._put(key, msgspec.structs.replace(tally, revision=tally.revision + 1))

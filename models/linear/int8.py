@@ -29,12 +29,12 @@ MOST = 127
 _ENGINE = "fbgemm"
 _HOPELESS = 20.0
 """Times what FBGEMM takes."""
-BLOCK = 1 << 14
-"""Outputs that are multiplied at once. FBGEMM writes sums twice, as integers and as numbers. Those of 32 rows with a
-vocabulary of 262,144 are 32 MiB each, for which the C library asks Linux anew in each step: 22,000 page faults, and
-33 instead of 12 ms.
+VOCABULARY_BLOCK = 1 << 14
+"""Tokens of a vocabulary whose logits are computed at once. FBGEMM writes sums twice, as integers and as numbers. Those
+of 32 rows with 262,144 tokens are 32 MiB each, which the C library takes from Linux anew in each step: 22,000 page
+faults, and 33 instead of 12 ms.
 """
-_AT_ONCE = 1 << 22
+_QUANTIZED_AT_ONCE = 1 << 22
 """Elements that are quantized at once."""
 
 
@@ -128,14 +128,14 @@ def onednn_sums(quants: Tensor, weight: list[Tensor]) -> Tensor:
     return found
 
 
-def int8_blocks(weight: Tensor, outputs: int = BLOCK) -> list[Int8Weight]:
-    """A floating-point weight [outputs, inputs] in FBGEMM's order, so many outputs at a time."""
-    return [int8_weight(block) for block in weight.split(outputs)]
+def int8_blocks(weight: Tensor, size: int = 0) -> list[Int8Weight]:
+    """A floating-point weight [outputs, inputs] in FBGEMM's order, in blocks of `size` outputs; 0: in one."""
+    return [int8_weight(block) for block in weight.split(size or len(weight))]
 
 
-def onednn_int8_blocks(weight: Tensor, outputs: int = BLOCK) -> list[Tensor]:
-    """In oneDNN's order: integers, scales and zeros of each block."""
-    return [part for block in weight.split(outputs) for part in onednn_int8_weight(block)]
+def onednn_int8_blocks(weight: Tensor, size: int = 0) -> list[Tensor]:
+    """The same in oneDNN's order: integers, scales and zeros of each block."""
+    return [part for block in weight.split(size or len(weight)) for part in onednn_int8_weight(block)]
 
 
 def int8_weight(weight: Tensor) -> Int8Weight:
@@ -164,7 +164,7 @@ def _quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Integers [outputs, inputs] and scales [outputs]. By blocks: a wide copy would be the peak of a start."""
     quants = torch.empty(weight.shape, dtype=torch.int8)
     scales = torch.empty(len(weight))
-    step = max(1, _AT_ONCE // weight.shape[1])
+    step = max(1, _QUANTIZED_AT_ONCE // weight.shape[1])
     for first in range(0, len(weight), step):
         rows = weight[first : first + step].float()
         scale = _scales(rows)

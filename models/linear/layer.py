@@ -26,10 +26,17 @@ class ServedLinear(nn.Module):
 
     @classmethod
     def of(
-        cls, weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtype, *, is_copy: bool = False
+        cls,
+        weight: Tensor,
+        bias: Tensor | None,
+        kind: Kind,
+        dtype: torch.dtype,
+        *,
+        block: int = 0,
+        is_copy: bool = False,
     ) -> ServedLinear:
-        """`weight` is [outputs, inputs]."""
-        return cls(matrix_of(weight, bias, kind, dtype), weight.shape[1], weight.shape[0], kind, is_copy=is_copy)
+        """`weight` is [outputs, inputs]; see `matrix_of`."""
+        return cls(matrix_of(weight, bias, kind, dtype, block), weight.shape[1], weight.shape[0], kind, is_copy=is_copy)
 
     def forward(self, given: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]"""

@@ -31,8 +31,10 @@ class Matrix:
         return bool(self.eight) or len(self.packed) > 1
 
 
-def matrix_of(weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtype) -> Matrix:
-    """`weight` [outputs, inputs] in the form of `kind`, to multiply rows in `dtype`."""
+def matrix_of(weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtype, block: int = 0) -> Matrix:
+    """`weight` [outputs, inputs] in the form of `kind`, to multiply rows in `dtype`. Integers are in blocks of so many
+    outputs, or in one.
+    """
     bias = None if bias is None else bias.to(dtype)
     if kind is Kind.PLAIN:
         return Matrix(weight.to(dtype), bias)
@@ -40,8 +42,8 @@ def matrix_of(weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtyp
     if kind is Kind.PACKED:
         return Matrix(empty, bias, packed=[prepack(weight.to(dtype))])
     if kind is Kind.INT8_ONEDNN:
-        return Matrix(empty, bias, packed=onednn_int8_blocks(weight))
-    return Matrix(empty, bias, eight=int8_blocks(weight))
+        return Matrix(empty, bias, packed=onednn_int8_blocks(weight, block))
+    return Matrix(empty, bias, eight=int8_blocks(weight, block))
 
 
 def product(

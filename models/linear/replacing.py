@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from models.linear.embedding import NarrowEmbedding, keep_narrow
+from models.linear.int8 import VOCABULARY_BLOCK
 from models.linear.kinds import Kind, Products
 from models.linear.layer import JoinedLinear, ServedLinear, joined
 from models.llama.decoder import Linear, LlamaDecoder
@@ -33,7 +34,8 @@ def replace_layers(model: Any, products: Products, dtype: torch.dtype) -> None:
             _replace_children(module, products.layers, head, dtype)
     if products.vocabulary is not Kind.PLAIN and is_linear(head):
         name = next(name for name, module in model.named_modules() if module is head)
-        made = ServedLinear.of(*weight_and_bias(head), products.vocabulary, dtype, is_copy=is_tied)
+        block, whole = VOCABULARY_BLOCK, weight_and_bias(head)
+        made = ServedLinear.of(*whole, products.vocabulary, dtype, block=block, is_copy=is_tied)
         _replace(model, name, made)
         if not isinstance(model, LlamaDecoder):  # whose weights are copies
             _release_files(model)

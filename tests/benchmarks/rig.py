@@ -20,7 +20,7 @@ class Rig:
     folder: Path
     model: str = "demo"
     brokers: tuple[int, ...] = ()  # process ids
-    max_running: int = 64
+    max_running: int = 128
     partitions: int = PARTITIONS
     engine_core: int | None = None
     other_core: int | None = None

@@ -65,7 +65,7 @@ async def engines(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Eng
     adapters = [lora.save(home / f"tenant{number}", loaded.model, number) for number in range(TENANTS)]
     own = TorchEngine(loaded, EngineOptions(threads=1), adapters=adapters)
     fatal: list[str] = []
-    options = VllmOptions(dtype="float32", kv_cache_gb=0.25, adapters=adapters, more=SMALL)
+    options = VllmOptions(max_running=64, dtype="float32", kv_cache_gb=0.25, adapters=adapters, more=SMALL)
     vllm = create_vllm_engine(str(folder), described, options, fatal.append)
     await own.start()
     await vllm.start()

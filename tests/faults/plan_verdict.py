@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.policy.file import DEFAULT_MODEL
 from app.reader import Answer, ReaderRule
-from app.wire.event import Plan
+from app.wire.event import Plan, RecalledTurn
 from app.wire.turn import Turn
 from models.paced import BytePrompts, word
 
@@ -64,10 +64,10 @@ def wrong_repeats(plans: Mapping[Key, Plan], rule: ReaderRule, asked: Mapping[Ke
             yield key
 
 
-def wrong_memories(plans: Mapping[Key, Plan], turns: Mapping[Key, Turn]) -> Iterator[Key]:
+def wrong_memories(recalled: Mapping[Key, Iterable[RecalledTurn]], turns: Mapping[Key, Turn]) -> Iterator[Key]:
     """Prompts with an older turn that is not the user's, or not as it was."""
-    for key, plan in plans.items():
-        for one in plan.recalled or ():
+    for key, ones in recalled.items():
+        for one in ones:
             turn = turns.get((key[0], one.request_id))
             if turn is None or (turn.prompt, turn.answer) != (one.prompt, one.answer):
                 yield key

@@ -67,15 +67,15 @@ def judge_texts(
         authors = [] if answer is None else authors_of(verdict.takeovers.get(key, []), answer, turn)
         plan = verdict.plans.get(key, NO_PLAN)
         recalled = _past(plan.recalled or ())
-        preceded = _past(verdict.preceded.get(key, plan.recalled or ()))
+        first = _past(verdict.first_recalled.get(key, plan.recalled or ()))
         mask = masks(turn.user_id, (*(plan.private or ()), *private[conversation]))
         private[conversation] += turn.private or ()
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
         for before in candidates:
-            seen = [[*preceded, *before], [*recalled, *before]]
+            seen = [[*first, *before], [*recalled, *before]]
             turns_now: list[PastTurn] = []
-            for rounds in range(1, 2 + (len(topics.calls.get(key, ())) if recalled != preceded else 0)):
+            for rounds in range(1, 2 + (len(topics.calls.get(key, ())) if recalled != first else 0)):
                 turns_now += _turns_now(seen, rounds, key, request, turn, tokens, authors, topics, settings, mask)
             remembered += [seen[0]] if turns_now else []
             # A turn with results of calls contains the one that has made them.

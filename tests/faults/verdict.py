@@ -74,8 +74,8 @@ class Fetched(Protocol):
 
 
 Records = Iterable[Fetched]
-IsErased = Callable[[str, str], bool]
-"""Whether a conversation of a user was forgotten at some time."""
+HasMet = Callable[[str, RecalledTurn], bool]
+"""Whether an erasure has met a turn of a user."""
 Replay = Callable[[Records, Records, Records], Awaitable[list[Key]]]
 """From all records of `requests`, `tokens` and `turns` the requests whose tokens are not the expected ones."""
 
@@ -108,8 +108,10 @@ class Verdict:
     """The timestamp of each request's record."""
     plans: dict[Key, Plan] = field(default_factory=dict)
     """The decisions about each request that has a notice `plan`."""
-    preceded: dict[Key, Sequence[RecalledTurn]] = field(default_factory=dict)
+    first_recalled: dict[Key, Sequence[RecalledTurn]] = field(default_factory=dict)
     """The recalled turns in the prompt of each answer's first round; an erasure may make a later plan have fewer."""
+    ever_recalled: dict[Key, dict[RecalledTurn, None]] = field(default_factory=dict)
+    """Those of all plans of an answer."""
     takeovers: dict[Key, list[Plan]] = field(default_factory=dict)
     """Those by which another model continued the answer, in the order of their indexes."""
     errors: Counter[str] = field(default_factory=Counter)
@@ -130,7 +132,7 @@ class Verdict:
     @property
     def recalled(self) -> int:
         """Older turns that were found in Milvus for a prompt."""
-        return sum(len(plan.recalled or ()) for plan in self.plans.values())
+        return sum(map(len, self.ever_recalled.values()))
 
     @property
     def repeated(self) -> int:
@@ -202,18 +204,20 @@ def judge_records(
     *,
     paced: bool,
     mixed: bool = False,
-    is_erased: IsErased = lambda _user, _conversation: False,
+    is_erased: Callable[[str, str], bool] = lambda _user, _conversation: False,
+    has_met: HasMet = lambda _user, _turn: False,
     topics: ToolTopics | None = None,
     masks: Masks = lambda _user, _values: NO_MASK,
 ) -> Verdict:
-    """`masks` hide values from the model. Workers that are `mixed` do not serve the same models, so before its first
+    """`is_erased`: whether a conversation was forgotten at some time; `has_met`: whether an erasure has met a recalled
+    turn; `masks` hide values from the model. Workers that are `mixed` do not serve the same models, so before its first
     token an answer may be routed anew.
     """
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
     asked = _asked(requests, settings, verdict)
     verdict.requests = len(asked)
-    rule = _judge_tokens(tokens, verdict, is_erased, mixed=mixed)
+    rule = _judge_tokens(tokens, verdict, has_met, mixed=mixed)
     ends = (answer.end for answer in rule.answers.values())
     verdict.errors.update(end.error.code for end in ends if end is not None and end.error is not None)
     written = _judge_turns(turns, verdict)
@@ -238,7 +242,7 @@ def judge_records(
             if key in written and not is_as_decided(verdict.plans.get(key, NO_PLAN), answer, written[key], paced=paced):
                 verdict.wrong_plans.append(key)
     verdict.wrong_plans += wrong_repeats(verdict.plans, rule, asked)
-    verdict.wrong_plans += wrong_memories(verdict.plans, written)
+    verdict.wrong_plans += wrong_memories(verdict.ever_recalled, written)
     _judge_order(asked, written, verdict)
     if paced:
         judge_texts(asked, rule, written, settings, is_erased, topics, verdict, masks)
@@ -264,7 +268,7 @@ def _asked(records: Iterable[Fetched], settings: Settings, verdict: Verdict) -> 
     return asked
 
 
-def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, is_erased: IsErased, *, mixed: bool) -> ReaderRule:
+def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, has_met: HasMet, *, mixed: bool) -> ReaderRule:
     rule = ReaderRule(remember=1 << 60)
     speaking: dict[tuple[str, str], Key] = {}
     for record in records:
@@ -278,11 +282,11 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, is_erased: IsEra
         repeated = rule.dropped.repeated
         update = rule.read(record.partition, record.offset, event)
         if update is not None and event.notice is not None and event.notice.code == PLAN:
-            _judge_plan(msgspec.convert(event.notice.details, Plan), event, verdict, is_erased, mixed=mixed)
+            _judge_plan(msgspec.convert(event.notice.details, Plan), event, verdict, has_met, mixed=mixed)
         if update is not None and (update.gap or update.cut is not None):
             verdict.gaps.append(key)
         if update is not None and (event.type is EventType.TOKEN or _calls(event)):
-            verdict.preceded.setdefault(key, verdict.plans.get(key, NO_PLAN).recalled or ())
+            verdict.first_recalled.setdefault(key, verdict.plans.get(key, NO_PLAN).recalled or ())
         if update is not None and event.type is EventType.TOKEN:
             conversation = (event.user_id or "", event.conversation_id or "")
             before = rule.answers[speaking.setdefault(conversation, key)]
@@ -298,18 +302,19 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, is_erased: IsEra
     return rule
 
 
-def _judge_plan(plan: Plan, event: TokenEvent, verdict: Verdict, is_erased: IsErased, *, mixed: bool) -> None:
+def _judge_plan(plan: Plan, event: TokenEvent, verdict: Verdict, has_met: HasMet, *, mixed: bool) -> None:
     key = (event.user_id or "", event.request_id or "")
     known = verdict.plans.get(key, NO_PLAN)
     if mixed and not event.index and key in verdict.plans:
         known = _routed_as(plan, known)
-    known = _less_erased(known, plan, key[0], is_erased)
-    before = _less_erased(verdict.plans.get(key, plan), plan, key[0], is_erased)
+    known = _without_erased(known, plan, key[0], has_met)
+    before = _without_erased(verdict.plans.get(key, plan), plan, key[0], has_met)
     is_new = before not in {plan, msgspec.structs.replace(plan, cached=None)}
     wrong_place = (event.index or None) != plan.from_index
     if ((is_new and plan.notice != FALLBACK) or wrong_place) and not _has_grown(known, plan):
         verdict.wrong_plans.append(key)
     verdict.plans[key] = plan
+    verdict.ever_recalled.setdefault(key, {}).update(dict.fromkeys(plan.recalled or ()))
     if plan.from_index is not None:
         verdict.takeovers.setdefault(key, []).append(plan)
 
@@ -324,12 +329,12 @@ def _calls(event: TokenEvent) -> bool:
     return event.notice is not None and event.notice.code == TOOL_CALLS
 
 
-def _less_erased(before: Plan, plan: Plan, user: str, is_erased: IsErased) -> Plan:
+def _without_erased(before: Plan, plan: Plan, user: str, has_met: HasMet) -> Plan:
     """`before` without those of its recalled turns that `plan` lacks because they were erased meanwhile."""
     if not before.recalled:
         return before
     left = plan.recalled or ()
-    kept = tuple(one for one in before.recalled if one in left or not is_erased(user, one.conversation_id))
+    kept = tuple(one for one in before.recalled if one in left or not has_met(user, one))
     return msgspec.structs.replace(before, recalled=kept)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from app.wire.codec import decode
 from app.wire.erasure import Erasure
-from app.wire.event import Plan
+from app.wire.event import Plan, RecalledTurn
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
@@ -47,6 +47,9 @@ class Erasures:
         """Up to when its turns are erased; 0 if they are not."""
         return max(self.at.get((user, None), 0), self.at.get((user, conversation), 0))
 
+    def has_met(self, user: str, turn: RecalledTurn) -> bool:
+        return turn.asked_at <= self.until(user, turn.conversation_id)
+
     def marked_at(self, key: Key) -> int:
         """When the last mark stood that is about the request; -1 if there is none."""
         return max((self.marked.get(about, -1) for about in self._about(key)), default=-1)
@@ -63,10 +66,12 @@ class Erasures:
     def _about(self, key: Key) -> tuple[About, About]:
         return (key[0], None), self.conversations.get(key, (key[0], None))
 
-    def quoted(self, plans: Mapping[Key, Plan], sent: Mapping[Key, int]) -> Iterator[str]:
+    def quoted(
+        self, plans: Mapping[Key, Plan], recalled: Mapping[Key, Iterable[RecalledTurn]], sent: Mapping[Key, int]
+    ) -> Iterator[str]:
         """Answers that repeat, or have recalled, what an erasure had met when they were asked for."""
         for (user, request_id), plan in plans.items():
-            sources = [plan.cached, *(one.request_id for one in plan.recalled or ())]
+            sources = [plan.cached, *(one.request_id for one in recalled[user, request_id])]
             yield from self._told((user, request_id), [one for one in sources if one], sent)
 
     def read(self, prompts: Mapping[Key, Iterable[str]], sent: Mapping[Key, int]) -> Iterator[str]:

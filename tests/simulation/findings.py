@@ -93,6 +93,7 @@ class Findings:
             paced=True,
             mixed=self._sim.mixed,
             is_erased=erasures.touch,
+            has_met=erasures.has_met,
             masks=self._mask,
             topics=read_tool_topics(self._read("tool-calls"), self._read("tool-results"), self._sim.settings()),
         )
@@ -134,7 +135,7 @@ class Findings:
         wrong = [*self._unreadable, *self._wrong(erasures)]
         wrong += erasures.kept(self._turns(), self._stores())
         wrong += erasures.wrong_for_sinks(self._read("erasures"))
-        wrong += erasures.quoted(verdict.plans, sent)
+        wrong += erasures.quoted(verdict.plans, verdict.ever_recalled, sent)
         wrong += erasures.read(self._sim.prompts, sent)
         wrong += self._told_secrets(erasures)
         return Outcome(verdict, self._sim.world.steps, wrong, self._crashes())

@@ -18,13 +18,15 @@ from models.kernels.schemas import NORMED, NOTHING, PLAIN
 from models.linear.int8 import Int8Weight, fbgemm_sums, onednn_sums
 from models.linear.packed import packed_product
 
-LARGE = 1 << 22
-"""Elements of a result for which the C library might ask Linux anew in each step."""
+LARGE, MOST_KEPT = 1 << 22, 1 << 25
+"""From so many logits on, the C library may take their memory from Linux anew in each step: up to 128 MiB are kept."""
 KERNEL_DTYPES = (torch.float32, torch.bfloat16)
 
 
 class KernelForward(Forward):
-    """`turns` are those of every position. Logits of many rows are in memory that the next step writes over."""
+    """`turns` are those of every position. In int8, many logits (`LARGE`) are in memory that the next step writes over,
+    which begins when this one has been read.
+    """
 
     # TorchScript does not read those of the base.
     __annotations__ = Forward.__annotations__ | {"norms": list[list[Tensor]]}
@@ -38,7 +40,7 @@ class KernelForward(Forward):
         self.posts = [[norm.float() for norm in one] for one in self.posts]
         self.final = self.final.float()
         self.nothing = torch.empty(0)
-        self.room, self.large = torch.empty(0), LARGE
+        self.room, self.large, self.most_kept = torch.empty(0), LARGE, MOST_KEPT
         self.kv, self.page = self.both - self.queries, PAGE_SIZE
         # what the first norm adds before, and each layer's others (`ADD_NORM`)
         self.sums = [NOTHING, *(NORMED if one else PLAIN for one in self.posts)]
@@ -155,33 +157,35 @@ class KernelForward(Forward):
         grain = 1 + 16384 // size
         torch.ops.parley.quantize(given.to(torch.float32), quants, scales, rows, grain, 0, size, int(is_integer))
         count = len(packed) // 3 if is_integer else len(eight)
-        found = self.sums_of(count - 1, quants, packed, eight)
+        found = self.block_sums(count - 1, quants, packed, eight)
         if count > 1:
-            found = self.joined(found, count, quants, packed, eight)
+            found = self.all_sums(found, count, quants, packed, eight)
         outputs = found.size(1)
         added = self.nothing if bias is None else bias.to(torch.float32)
         torch.ops.parley.scale(found, scales, added, rows, 1 + 32768 // outputs, 0, outputs, int(bias is not None))
         return found.to(self.dtype)
 
-    def sums_of(self, block: int, quants: Tensor, packed: list[Tensor], eight: list[Int8Weight]) -> Tensor:
+    def block_sums(self, block: int, quants: Tensor, packed: list[Tensor], eight: list[Int8Weight]) -> Tensor:
         if len(eight) > 0:
             return fbgemm_sums(quants, eight[block])
         return onednn_sums(quants, packed[3 * block : 3 * block + 3])
 
-    def joined(self, last: Tensor, count: int, quants: Tensor, packed: list[Tensor], eight: list[Int8Weight]) -> Tensor:
+    def all_sums(
+        self, last: Tensor, count: int, quants: Tensor, packed: list[Tensor], eight: list[Int8Weight]
+    ) -> Tensor:
         """The sums of all blocks, of which `last` is the last one: all others are alike."""
-        found = self.sums_of(0, quants, packed, eight)
+        found = self.block_sums(0, quants, packed, eight)
         width = found.size(1)
         whole = self.room_for(quants.size(0), width * (count - 1) + last.size(1))
         whole.narrow(1, 0, width).copy_(found)
         whole.narrow(1, width * (count - 1), last.size(1)).copy_(last)
         for block in range(1, count - 1):
-            whole.narrow(1, width * block, width).copy_(self.sums_of(block, quants, packed, eight))
+            whole.narrow(1, width * block, width).copy_(self.block_sums(block, quants, packed, eight))
         return whole
 
     def room_for(self, rows: int, outputs: int) -> Tensor:
         size = rows * outputs
-        if size < self.large:
+        if size < self.large or size > self.most_kept:
             return torch.empty([rows, outputs])
         if self.room.numel() < size:
             self.room = torch.empty([size])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-from functools import partial
 
 import pytest
 import torch
@@ -19,8 +18,8 @@ from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.generation import Job
-from models.linear import Kind, Products, product, replace_layers
-from models.linear.int8 import int8_blocks, onednn_int8_blocks, onednn_why_not, why_not
+from models.linear import Kind, Products, replace_layers, replacing
+from models.linear.int8 import onednn_why_not, why_not
 from models.token_stream import TokenStream
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
@@ -128,9 +127,8 @@ def test_blocks_of_outputs_have_the_bits_of_the_whole(architecture, by_kernels, 
     if reason := why_not(torch.device("cpu")) or (onednn_why_not() if form is Kind.INT8_ONEDNN else None):
         pytest.skip(reason)
     found = []
-    for outputs, large in ((1 << 14, 1 << 22), (24, 0)):
-        monkeypatch.setattr(product, "int8_blocks", partial(int8_blocks, outputs=outputs))
-        monkeypatch.setattr(product, "onednn_int8_blocks", partial(onednn_int8_blocks, outputs=outputs))
+    for block, large in ((1 << 14, 1 << 22), (24, 0)):
+        monkeypatch.setattr(replacing, "VOCABULARY_BLOCK", block)
         monkeypatch.setattr(kernel_forward, "LARGE", large)
         torch.manual_seed(1)
         model = make(architecture)
