@@ -99,8 +99,7 @@ def int8_product(given: Tensor, blocks: list[Int8Weight], bias: Tensor | None) -
     rows = given.to(torch.float32)
     scale = rows.abs().amax(1, True).div_(127.0).clamp_min_(1e-32)
     quants = (rows / scale).round_()
-    sums = [fbgemm_sums(quants, one) for one in blocks]
-    found = (sums[0] if len(sums) == 1 else torch.cat(sums, 1)).mul_(scale).to(given.dtype)
+    found = _joined([fbgemm_sums(quants, one) for one in blocks]).mul_(scale).to(given.dtype)
     return found if bias is None else found + bias
 
 
@@ -109,9 +108,13 @@ def onednn_int8_product(given: Tensor, blocks: list[Tensor], bias: Tensor | None
     rows = given.to(torch.float32)
     scale = rows.abs().amax(1, True).div_(127.0).clamp_min_(1e-32)
     quants = (rows / scale).round_().to(torch.int8)
-    sums = [onednn_sums(quants, blocks[first : first + 3]) for first in range(0, len(blocks), 3)]
-    found = (sums[0] if len(sums) == 1 else torch.cat(sums, 1)).mul_(scale).to(given.dtype)
+    sums = [onednn_sums(quants, blocks, number) for number in range(len(blocks) // 3)]
+    found = _joined(sums).mul_(scale).to(given.dtype)
     return found if bias is None else found + bias
+
+
+def _joined(sums: list[Tensor]) -> Tensor:
+    return sums[0] if len(sums) == 1 else torch.cat(sums, 1)
 
 
 def fbgemm_sums(quants: Tensor, weight: Int8Weight) -> Tensor:
@@ -120,10 +123,11 @@ def fbgemm_sums(quants: Tensor, weight: Int8Weight) -> Tensor:
     return found
 
 
-def onednn_sums(quants: Tensor, weight: list[Tensor]) -> Tensor:
-    """The same for `quants` in int8."""
+def onednn_sums(quants: Tensor, blocks: list[Tensor], number: int) -> Tensor:
+    """The same for `quants` in int8 and the block `number` of `onednn_int8_blocks`."""
+    at = 3 * number
     found: Tensor = torch.ops.onednn.qlinear_pointwise(
-        quants, 1.0, 0, weight[0], weight[1], weight[2], None, 1.0, 0, torch.float32, "none", [], ""
+        quants, 1.0, 0, blocks[at], blocks[at + 1], blocks[at + 2], None, 1.0, 0, torch.float32, "none", [], ""
     )
     return found
 

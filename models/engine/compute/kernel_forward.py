@@ -168,7 +168,7 @@ class KernelForward(Forward):
     def block_sums(self, block: int, quants: Tensor, packed: list[Tensor], eight: list[Int8Weight]) -> Tensor:
         if len(eight) > 0:
             return fbgemm_sums(quants, eight[block])
-        return onednn_sums(quants, packed[3 * block : 3 * block + 3])
+        return onednn_sums(quants, packed, block)
 
     def all_sums(
         self, last: Tensor, count: int, quants: Tensor, packed: list[Tensor], eight: list[Int8Weight]
