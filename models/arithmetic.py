@@ -98,4 +98,7 @@ def version_of(choice: Choice, device: torch.device, quantization: str, *, by_ke
     if vocabulary.is_integer:
         quantization = "w8a8" if layers.is_integer else "w8a8-vocabulary"
     found = "+".join(filter(None, ("" if named == "float32-cpu" else named, quantization)))
-    return f"{found}+kernels" if found and by_kernels else found
+    if not (found and by_kernels):
+        return found
+    # models/engine/compute/fused.py, `cache_dtype`
+    return f"{found}+kernels-bfloat16-cache" if layers.is_integer else f"{found}+kernels"

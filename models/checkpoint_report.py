@@ -20,6 +20,7 @@ from models.checkpoint_files import CheckpointError
 from models.checkpoints import Checkpoint
 from models.control_tokens import control_tokens, sources
 from models.engine import TorchEngine
+from models.engine.compute.fused import cache_dtype
 from models.linear.choice import SMALL
 from models.linear.embedding import NarrowEmbedding
 from models.linear.layer import ServedLinear
@@ -33,12 +34,15 @@ from models.tools.tool import Tool
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Loading:
-    """What computes the checkpoint. `setting` is that of its dtype, `dtype` what came of it."""
+    """What computes the checkpoint. `setting` is that of its dtype, `dtype` what came of it, `cache_dtype` that of keys
+    and values.
+    """
 
     path: EnginePath
     device: str
     setting: str
     dtype: torch.dtype
+    cache_dtype: torch.dtype
     cache_tokens: int | None = None
     adapters: tuple[str, ...] = ()
     threads: int | None = None
@@ -54,6 +58,7 @@ def report_of_loaded(checkpoint: Checkpoint, prompts: PromptBuilder, engine: Tor
         checkpoint.model.device.type,
         dtype,
         checkpoint.model.dtype,
+        cache_dtype(checkpoint.model),
         engine.cache_tokens,
         engine.adapters,
         engine.threads if checkpoint.model.device.type == "cpu" else None,
@@ -65,7 +70,7 @@ def report_under_vllm(checkpoint: Checkpoint, prompts: PromptBuilder, dtype: str
     """The report of a described checkpoint, which vLLM loads; `dtype` is the setting. Raises as `report_of_loaded`."""
     own = getattr(_config(checkpoint), "dtype", None) or torch.bfloat16
     computed = own if dtype == "auto" else getattr(torch, dtype)
-    return _report(checkpoint, prompts, _Loading(EnginePath.VLLM, "cuda", dtype, computed))
+    return _report(checkpoint, prompts, _Loading(EnginePath.VLLM, "cuda", dtype, computed, computed))
 
 
 def _report(checkpoint: Checkpoint, prompts: PromptBuilder, loading: _Loading) -> ModelReport:
@@ -85,7 +90,7 @@ def _report(checkpoint: Checkpoint, prompts: PromptBuilder, loading: _Loading) -
         dtype_reason=_dtype_reason(checkpoint, loading),
         products={} if loading.path is EnginePath.VLLM else dataclasses.asdict(checkpoint.products),
         weights_bytes=weights_bytes,
-        kv_bytes_per_token=_kv_bytes(config, loading.dtype),
+        kv_bytes_per_token=_kv_bytes(config, loading.cache_dtype),
         kv_cache_tokens=loading.cache_tokens,
         context_length=checkpoint.context_length,
         vocab_size=int(config.vocab_size),

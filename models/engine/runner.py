@@ -101,6 +101,7 @@ class Runner:
             lay_out(self.model)
         self._pool = pool
         self._kernel = self.device.type == "cuda" and find_spec("triton") is not None
+        self._by_kernels = self._lean is not None and self._lean.by_kernels
         self._graphs: DecodeGraphs | None = None
         self._steady: Steady | None = None
 
@@ -116,7 +117,7 @@ class Runner:
         it.
         """
         began = time.perf_counter()
-        batch = pack(slices, self._pool, self.device, kernel=self._kernel)
+        batch = self._packed(slices)
         assert step.drawn is not None
         index_of = {id(part.sequence): at for at, (part, _) in enumerate(step.draws)}
         drawn = tensor_of([index_of[id(part.sequence)] for part in batch.order], self.device)
@@ -146,9 +147,12 @@ class Runner:
     def pack(self, slices: Sequence[ScheduledChunk]) -> Batch:
         batch = None if self._steady is None else self._steady.next(slices)
         if batch is None:
-            batch = pack(slices, self._pool, self.device, kernel=self._kernel)
+            batch = self._packed(slices)
             self._steady = Steady.of(batch, slices, self._pool.size)
         return batch
+
+    def _packed(self, slices: Sequence[ScheduledChunk]) -> Batch:
+        return pack(slices, self._pool, self.device, kernel=self._kernel, all_paged=self._by_kernels)
 
     def forward(self, batch: Batch) -> Tensor:
         """The logits of the batch's last tokens."""
@@ -179,9 +183,10 @@ class Runner:
     @torch.inference_mode()
     def check(self, tokens: int = 1) -> None:
         """Compute a dummy step; raises if the device or the model is broken."""
-        nowhere = [0] * tokens
-        numbers = tensor_of([*nowhere, *range(tokens), *nowhere, 0], self.device)
-        self.forward(Batch(numbers, tokens, 1, [Group(0, 1, tokens, tokens)], [])).sum().item()
+        nowhere, pages = [0] * tokens, pages_for(tokens, self._pool.size)
+        numbers = tensor_of([*nowhere, *range(tokens), *nowhere, 0, *[0] * pages], self.device)
+        group = Group(0, 1, tokens, pages * self._pool.size, at=3 * tokens + 1, pages=pages)
+        self.forward(Batch(numbers, tokens, 1, [group], [])).sum().item()
 
     @torch.inference_mode()
     def warm_up(self, max_running: int, context_length: int) -> None:

@@ -17,6 +17,7 @@ from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
 from models.engine.adapters import Adapters, Fetched
 from models.engine.compute.cache import GIB, PAGE_SIZE, SHARE_OF_FREE_GPU, KVCache, bytes_per_page, pages_that_fit
+from models.engine.compute.fused import cache_dtype
 from models.engine.compute.pages import PagePool
 from models.engine.compute.probe import probe
 from models.engine.runner import Runner, StepTimes
@@ -82,7 +83,7 @@ class TorchEngine:
         pages = self._pages()
         self.pool = PagePool(pages, PAGE_SIZE)
         model = checkpoint.model
-        cache = KVCache(model.config, pages, model.device, model.dtype)
+        cache = KVCache(model.config, pages, model.device, cache_dtype(model))
         self._runner = Runner(checkpoint, cache, self.pool)
         self.scheduler = Scheduler(self.pool, options.limits or Limits(options.max_running), time.monotonic)
         self._adapters = Adapters(
@@ -209,7 +210,7 @@ class TorchEngine:
         device = self._checkpoint.model.device
         if device.type == "cuda":
             torch.cuda.set_device(device)  # of this thread; the default stream would be used otherwise
-        probe(self._runner, self.pool, self.context_length)
+        probe(self._runner, self.context_length)
         self._runner.warm_up(self.scheduler.limits.max_running, self.context_length)
         log.info("%s passed its check and is warm after %.1f s", self.model_version, time.perf_counter() - begun)
 
@@ -298,9 +299,9 @@ class TorchEngine:
         model = self._checkpoint.model
         context = pages_for(self.context_length, PAGE_SIZE)
         wanted = 2 * context * self._options.max_running
-        page = bytes_per_page(model.config, model.dtype)
+        page = bytes_per_page(model.config, cache_dtype(model))
         if draft := self._draft:
-            page += bytes_per_page(draft.model.config, draft.model.dtype)  # its cache has the same pages
+            page += bytes_per_page(draft.model.config, cache_dtype(draft.model))  # its cache has the same pages
         pages = self._options.pages or pages_that_fit(
             page,
             model.device,

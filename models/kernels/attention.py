@@ -1,7 +1,8 @@
-"""Attention of tokens to the pages of their sequences, or to the chunk of which they are part.
+"""Attention of tokens to the pages of their sequences.
 
-For each token and each head of keys: the scores of all queries that share its keys, their softmax, and the sum of the
-values. A token reads what it attends in the order of positions, in pages as in a chunk, so its bits are the same.
+For each head of keys and each token, or several that follow each other: the scores of all queries that share its keys,
+their softmax, and the sum of the values. A token's keys are read in the order of positions, whatever is computed with
+it, so its bits are the same.
 """
 
 from __future__ import annotations
@@ -10,126 +11,71 @@ from typing import Any
 
 from numba import njit
 
-from models.kernels.functions import exp, f32, tanh
+from models.kernels.functions import f32
 from models.kernels.memory import Cells, Function, allocate, float32_at, float64_at, int64_at, release
-from models.kernels.sums import add_four, dot, fma, four_dots, total
+from models.kernels.scores import scorer_of, write_shares
+from models.kernels.value_sums import adder_of
 from models.kernels.worker import SIGNATURE, alone, options
 
 GROUP = 7
 """Numbers of a `Group` (models/engine/compute/batch.py)."""
 _JOINED, _KEYS, _VALUES, _NUMBERS, _GROUPS, _OUT = range(6)
-_ROWS, _, _, _TOKENS, _QUERIES, _KV, _SIZE, _WINDOW, _PAGE, _LONGEST, _MANY, _SCALE, _CAP = range(6, 19)
+_ROWS, _, _, _TOKENS, _QUERIES, _KV, _SIZE, _WINDOW, _PAGE, _LONGEST, _MANY, _TILE, _SCALE, _CAP = range(6, 20)
+_GOLDEN = 0.618
 
 
 @njit(**options())
-def largest_of(scores: Any, count: int) -> Any:
-    most = scores[0]
-    for i in range(count):
-        most = max(most, scores[i])
-    return most
+def stride_of(tasks: int) -> int:
+    """The tasks are computed in steps of it: of those that follow each other in a batch, which take about as long, each
+    thread computes some.
+    """
+    stride = max(1, int(tasks * _GOLDEN))
+    while True:
+        one, other = tasks, stride
+        while other:
+            one, other = other, one % other
+        if one == 1:
+            return stride
+        stride += 1
 
 
 @njit(**options())
-def softmax(scores: Any, count: int) -> None:
-    most = largest_of(scores, count)
-    for i in range(count):
-        scores[i] = exp(scores[i] - most)
-    share = f32(1.0) / total(scores, count)
-    for i in range(count):
-        scores[i] *= share
+def tile_of(number: int, groups: int, many: int, most: int) -> Any:
+    """The address of a tile's group, its first token, and how many tokens it has."""
+    for index in range(many):
+        at = groups + index * GROUP * 8
+        group = int64_at(at)
+        each = (group[2] + most - 1) // most
+        if number < group[1] * each or index == many - 1:
+            begin = number % each * most
+            return at, group[0] + number // each * group[2] + begin, min(most, group[2] - begin)
+        number -= group[1] * each
+    return groups, 0, 0
 
 
 @njit(**options())
-def cap_scores(scores: Any, count: int, cap: Any) -> None:
-    for i in range(count):
-        scores[i] = tanh(scores[i] / cap) * cap
+def table_of(group: Any, token: int) -> int:
+    """Where the pages of a token begin among the numbers of a `Batch`."""
+    return group[4] + (token - group[0]) // group[2] * (group[5] // group[1])
 
 
 @njit(**options())
-def in_turn(number: int, rows: int) -> int:
-    """First, last, second, last but one and so on: a chunk's last tokens attend most, and threads share rows evenly."""
-    return number // 2 if number % 2 == 0 else rows - 1 - number // 2
-
-
-@njit(**options())
-def group_of(token: int, groups: int, count: int) -> Any:
-    """The address of the group that has `token`."""
-    for number in range(count):
-        group = int64_at(groups + number * GROUP * 8)
-        if token < group[0] + group[1] * group[2]:
-            return groups + number * GROUP * 8
-    return groups
+def first_of(position: int, window: int) -> int:
+    return max(0, position - window + 1) if window > 0 else 0
 
 
 @njit(**options())
 def write_places(places: Any, first: int, length: int, table: Any, page: int, begin: int, step: int) -> None:
-    """The addresses of the keys of `length` positions from `first` on: `begin` and `step` are those of slots, or of a
-    chunk's tokens if `page` is 0.
-    """
+    """The addresses of the keys of `length` positions from `first` on; `begin` and `step` are those of slots."""
     for index in range(length):
         at = first + index
-        places[index] = begin + (at if page == 0 else table[at // page] * page + at % page) * step
+        places[index] = begin + (table[at // page] * page + at % page) * step
 
 
-def _scorer(cells: Cells) -> Function:
-    at = cells.at
-
-    @njit(**options())
-    def write_scores(asked: int, places: Any, length: int, scores: Any, longest: int, each: int, size: int) -> None:
-        """`scores` [each, longest] of `asked` [each, size]."""
-        for index in range(length):
-            key, query = at(places[index]), 0
-            while query + 4 <= each:
-                rows = asked + query * size * 4
-                found = four_dots(
-                    float32_at(rows), float32_at(rows + size * 4), float32_at(rows + size * 8),
-                    float32_at(rows + size * 12), key, size,
-                )  # fmt: skip
-                scores[query * longest + index] = found[0]
-                scores[(query + 1) * longest + index] = found[1]
-                scores[(query + 2) * longest + index] = found[2]
-                scores[(query + 3) * longest + index] = found[3]
-                query += 4
-            while query < each:
-                scores[query * longest + index] = dot(float32_at(asked + query * size * 4), key, size)
-                query += 1
-
-    return write_scores
-
-
-def _adder(cells: Cells) -> Function:
-    at, read = cells.at, cells.read
-
-    @njit(**options())
-    def add(sums: Any, share: Any, row: Any, size: int) -> None:
-        for i in range(size):
-            sums[i] = fma(share, read(row, i), sums[i])
-
-    @njit(**options())
-    def add_values(
-        sums: int, places: Any, apart: int, length: int, scores: int, longest: int, each: int, size: int
-    ) -> None:
-        """Values are `apart` bytes behind their keys. `sums` [each, size] in float32."""
-        index = 0
-        while index + 4 <= length:
-            a, b = at(places[index] + apart), at(places[index + 1] + apart)
-            c, d = at(places[index + 2] + apart), at(places[index + 3] + apart)
-            for query in range(each):
-                shares = float32_at(scores + (query * longest + index) * 4)
-                add_four(float32_at(sums + query * size * 4), shares, a, b, c, d, size)
-            index += 4
-        while index < length:
-            for query in range(each):
-                share = float32_at(scores + (query * longest + index) * 4)[0]
-                add(float32_at(sums + query * size * 4), share, at(places[index] + apart), size)
-            index += 1
-
-    return add_values
-
-
-def worker_of(cells: Cells) -> Function:
+def worker_of(cells: Cells, cache: Cells) -> Function:
     at, read, write, cell = cells.at, cells.read, cells.write, cells.size
-    write_scores, add_values = _scorer(cells), _adder(cells)
+    kept = cache.size
+    write_scores, add_values = scorer_of(cache), adder_of(cache)
 
     @njit(**options())
     def copy_queries(given: int, asked: int, sums: int, count: int, scale: Any) -> None:
@@ -138,41 +84,46 @@ def worker_of(cells: Cells) -> Function:
             scaled[i] = read(row, i) * scale
             none[i] = f32(0.0)
 
+    @njit(**options())
+    def write_out(sums: int, out: int, count: int) -> None:
+        found, row = float32_at(sums), at(out)
+        for i in range(count):
+            write(row, i, found[i])
+
     @njit(SIGNATURE, **alone())
     def worker(begin: int, end: int, stack: int) -> None:
         values = int64_at(stack)
         positions = int64_at(values[_NUMBERS] + values[_TOKENS] * 8)
         queries, kv, size, longest = values[_QUERIES], values[_KV], values[_SIZE], values[_LONGEST]
         scale, cap = f32(float64_at(stack)[_SCALE]), f32(float64_at(stack)[_CAP])
-        window, each = values[_WINDOW], queries // kv
-        row, line = size * cell, (queries + 2 * kv) * size * cell
-        space = allocate(longest * 8 + each * (2 * size + longest) * 4)
-        places, asked = int64_at(space), space + longest * 8
-        sums, scores = asked + each * size * 4, asked + 2 * each * size * 4
+        window, each, apart = values[_WINDOW], queries // kv, values[_VALUES] - values[_KEYS]
+        row, line, stride = size * cell, (queries + 2 * kv) * size * cell, stride_of(values[_ROWS])
+        most = values[_TILE] * each
+        space = allocate(longest * 8 + most * (2 * size + longest) * 4)
+        asked = space + longest * 8
+        sums, scores = asked + most * size * 4, asked + 2 * most * size * 4
         for number in range(begin, end):
-            task = in_turn(number, values[_ROWS])
-            token, head = task // kv, task % kv
-            group = int64_at(group_of(token, values[_GROUPS], values[_MANY]))
-            first = max(0, positions[token] - window + 1) if window > 0 else 0
-            length = positions[token] + 1 - first
-            copy_queries(values[_JOINED] + token * line + head * each * row, asked, sums, each * size, scale)
-            pages = group[5] // group[1]
-            table = int64_at(values[_NUMBERS] + (group[4] + (token - group[0]) // group[2] * pages) * 8)
-            if pages == 0:
-                keys, apart = values[_JOINED] + group[0] * line + (queries + head) * row, kv * row
-                write_places(places, first, length, table, 0, keys, line)
-            else:
-                apart = values[_VALUES] - values[_KEYS]
-                write_places(places, first, length, table, values[_PAGE], values[_KEYS] + head * row, kv * row)
-            write_scores(asked, places, length, float32_at(scores), longest, each, size)
-            for query in range(each):
-                if cap > f32(0.0):
-                    cap_scores(float32_at(scores + query * longest * 4), length, cap)
-                softmax(float32_at(scores + query * longest * 4), length)
-            add_values(sums, places, apart, length, scores, longest, each, size)
-            out, found = at(values[_OUT] + (token * queries + head * each) * row), float32_at(sums)
-            for i in range(each * size):
-                write(out, i, found[i])
+            task = number * stride % values[_ROWS]
+            head = task % kv
+            at_group, token, count = tile_of(task // kv, values[_GROUPS], values[_MANY], values[_TILE])
+            table = int64_at(values[_NUMBERS] + table_of(int64_at(at_group), token) * 8)
+            first = first_of(positions[token], window)
+            length = positions[token + count - 1] + 1 - first
+            keys, step = values[_KEYS] + head * size * kept, kv * size * kept
+            write_places(int64_at(space), first, length, table, values[_PAGE], keys, step)
+            for one in range(count):
+                given = values[_JOINED] + (token + one) * line + head * each * row
+                mine = one * each * size * 4
+                copy_queries(given, asked + mine, sums + mine, each * size, scale)
+            write_scores(asked, int64_at(space), length, scores, longest, count * each, size)
+            for one in range(count * each):
+                position = positions[token + one // each]
+                before = first_of(position, window) - first
+                write_shares(scores + one * longest * 4, before, position + 1 - first, length, cap)
+            add_values(sums, space, apart, length, scores, longest, count * each, size)
+            for one in range(count):
+                out = values[_OUT] + ((token + one) * queries + head * each) * row
+                write_out(sums + one * each * size * 4, out, each * size)
         release(space)
 
     return worker

@@ -7,7 +7,7 @@ owns.
 
 from __future__ import annotations
 
-from models.kernels.schemas import Kernel
+from models.kernels.schemas import Form, Kernel
 
 DECLARATIONS = """
 declare i32 @aoti_torch_get_data_ptr(i64, ptr)
@@ -16,8 +16,13 @@ declare i32 @torch_parallel_for(i64, i64, i64, ptr, ptr)
 """
 
 
-def worker_name(kernel: Kernel, cells: str) -> str:
-    return f"parley_{kernel.name}_{cells}"
+def forms_of(kernel: Kernel) -> list[Form]:
+    """Those of its workers: without a cache, all rows of float32 have the same one."""
+    return [form for form in Form if kernel.has_cache or form is not Form.NARROW_CACHE]
+
+
+def worker_name(kernel: Kernel, form: Form) -> str:
+    return f"parley_{kernel.name}_{form.name.lower()}"
 
 
 def called(name: str, native: str) -> str:
@@ -35,8 +40,10 @@ def called(name: str, native: str) -> str:
 
 
 def boxed(kernel: Kernel) -> str:
-    wide, half = worker_name(kernel, "float32"), worker_name(kernel, "bfloat16")
     rows = len(kernel.tensors)
+    narrow = Form.NARROW_CACHE if kernel.has_cache else Form.FLOAT32
+    names = {form: worker_name(kernel, form) for form in (Form.FLOAT32, Form.BFLOAT16)}
+    names[Form.NARROW_CACHE] = worker_name(kernel, narrow)
     lines = [
         f"define void @{kernel.symbol}(ptr %stack, i64 %arguments, i64 %results) {{",
     ]
@@ -46,11 +53,13 @@ def boxed(kernel: Kernel) -> str:
             f"%held{number} = load i64, ptr %at{number}",
             f"%got{number} = call i32 @aoti_torch_get_data_ptr(i64 %held{number}, ptr %at{number})",
         ]
-    for name, number in (("rows", rows), ("grain", rows + 1), ("half", rows + 2)):
+    for name, number in (("rows", rows), ("grain", rows + 1), ("form", rows + 2)):
         lines += [f"%{name}.at = getelementptr i64, ptr %stack, i64 {number}", f"%{name} = load i64, ptr %{name}.at"]
     lines += [
-        "%is.half = icmp ne i64 %half, 0",
-        f"%worker = select i1 %is.half, ptr @{half}, ptr @{wide}",
+        f"%is.half = icmp eq i64 %form, {Form.BFLOAT16}",
+        f"%is.narrow = icmp eq i64 %form, {Form.NARROW_CACHE}",
+        f"%wide = select i1 %is.narrow, ptr @{names[Form.NARROW_CACHE]}, ptr @{names[Form.FLOAT32]}",
+        f"%worker = select i1 %is.half, ptr @{names[Form.BFLOAT16]}, ptr %wide",
         "%done = call i32 @torch_parallel_for(i64 0, i64 %rows, i64 %grain, ptr %worker, ptr %stack)",
     ]
     lines += [

@@ -13,12 +13,12 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from models.kernels import target
-from models.kernels.boxing import DECLARATIONS, boxed, called, worker_name
+from models.kernels.boxing import DECLARATIONS, boxed, called, forms_of, worker_name
 from models.kernels.library import HERE, file_name
-from models.kernels.schemas import ADD_NORM, ATTEND, GATE, KERNELS, QUANTIZE, ROTATE, SCALE, Kernel
+from models.kernels.schemas import ADD_NORM, ATTEND, GATE, KERNELS, QUANTIZE, ROTATE, SCALE, Form, Kernel
 
 # Numba reads these when it is imported.
-os.environ |= {"NUMBA_CPU_NAME": target.cpu(), "NUMBA_CPU_FEATURES": ""}
+os.environ |= {"NUMBA_CPU_NAME": target.kind().name, "NUMBA_CPU_FEATURES": target.kind().features}
 
 from numba import types
 
@@ -34,6 +34,11 @@ _WORKERS: dict[Kernel, Worker] = {
     QUANTIZE: int8.quantizer_of,
     SCALE: int8.scaler_of,
 }
+_CELLS = {
+    Form.FLOAT32: (FLOAT32, FLOAT32),
+    Form.BFLOAT16: (BFLOAT16, BFLOAT16),
+    Form.NARROW_CACHE: (FLOAT32, BFLOAT16),
+}
 _ARGUMENTS = (types.int64,) * 3
 
 
@@ -41,10 +46,10 @@ def object_code() -> bytes:
     machine = target.machine()
     texts, modules = [DECLARATIONS], []
     for kernel in KERNELS:
-        for cells in (FLOAT32, BFLOAT16):
-            native, module = _compiled(kernel, cells)
+        for form in forms_of(kernel):
+            native, module = _compiled(kernel, *_CELLS[form])
             modules.append(module)
-            texts.append(called(worker_name(kernel, cells.name), native))
+            texts.append(called(worker_name(kernel, form), native))
         texts.append(boxed(kernel))
     whole = llvm.parse_assembly("\n".join(texts))
     for module in modules:
@@ -59,9 +64,9 @@ def object_code() -> bytes:
     return code
 
 
-def _compiled(kernel: Kernel, cells: Cells) -> tuple[str, Any]:
+def _compiled(kernel: Kernel, cells: Cells, cache: Cells) -> tuple[str, Any]:
     """The name of the worker among Numba's functions, and their module."""
-    worker = _WORKERS[kernel](cells)
+    worker = _WORKERS[kernel](cells, cache)
     name: str = worker.overloads[_ARGUMENTS].fndesc.llvm_func_name
     return name, llvm.parse_assembly(worker.inspect_llvm(_ARGUMENTS))
 

@@ -13,7 +13,7 @@ _GIVEN, _OUT, _, _, _, _INNER, _IS_GELU = range(7)
 _SQRT_2_OVER_PI, _CUBE = 0.7978845608028654, 0.044715
 
 
-def worker_of(cells: Cells) -> Function:
+def worker_of(cells: Cells, _cache: Cells) -> Function:
     at, read, write, cell = cells.at, cells.read, cells.write, cells.size
 
     @njit(SIGNATURE, **alone())

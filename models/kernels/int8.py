@@ -18,7 +18,7 @@ _FOUND, _FOUND_SCALES, _BIAS, _, _, _, _OUTPUTS, _HAS_BIAS = range(8)
 _LARGEST, _LEAST = 127.0, 1e-32
 
 
-def quantizer_of(_cells: Cells) -> Function:
+def quantizer_of(_cells: Cells, _cache: Cells) -> Function:
     @njit(SIGNATURE, **alone())
     def worker(begin: int, end: int, stack: int) -> None:
         values = int64_at(stack)
@@ -41,7 +41,7 @@ def quantizer_of(_cells: Cells) -> Function:
     return worker
 
 
-def scaler_of(_cells: Cells) -> Function:
+def scaler_of(_cells: Cells, _cache: Cells) -> Function:
     @njit(SIGNATURE, **alone())
     def worker(begin: int, end: int, stack: int) -> None:
         values = int64_at(stack)

@@ -60,7 +60,7 @@ def version() -> str:
 
     from models.kernels import target
 
-    made_from = hashlib.sha256(f"{llvmlite.__version__} {target.cpu()}".encode())
+    made_from = hashlib.sha256(f"{llvmlite.__version__} {target.kind().name}".encode())
     for source in sorted(HERE.glob("*.py")):
         made_from.update(source.read_bytes())
     return made_from.hexdigest()[:8]

@@ -13,7 +13,7 @@ from models.kernels.worker import SIGNATURE, alone
 _HIDDEN, _ADDED, _POST, _WEIGHT, _NORMED, _, _, _, _SIZE, _KIND, _EPS = range(11)
 
 
-def worker_of(cells: Cells) -> Function:
+def worker_of(cells: Cells, _cache: Cells) -> Function:
     at, read, write, cell = cells.at, cells.read, cells.write, cells.size
 
     @njit(SIGNATURE, **alone())

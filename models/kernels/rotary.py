@@ -15,8 +15,9 @@ _JOINED, _QUERY_NORM, _KEY_NORM, _COS, _SIN, _NUMBERS, _KEYS, _VALUES = range(8)
 _COUNT, _, _, _QUERIES, _KV, _SIZE, _IS_NORMED, _EPS = range(8, 16)
 
 
-def worker_of(cells: Cells) -> Function:
+def worker_of(cells: Cells, cache: Cells) -> Function:
     at, read, write, cell = cells.at, cells.read, cells.write, cells.size
+    cache_at, keep_one, kept = cache.at, cache.write, cache.size
 
     @njit(**options())
     def rotate(row: Any, weight: Any, scale: Any, cos: Any, sin: Any, half: int) -> None:
@@ -26,6 +27,11 @@ def worker_of(cells: Cells) -> Function:
                 one, other = one * scale * weight[i], other * scale * weight[i + half]
             write(row, i, fma(one, cos[i], other * sin[i]))
             write(row, i + half, fma(other, cos[i + half], one * sin[i + half]))
+
+    @njit(**options())
+    def keep(row: Any, place: Any, count: int) -> None:
+        for i in range(count):
+            keep_one(place, i, read(row, i))
 
     @njit(SIGNATURE, **alone())
     def worker(begin: int, end: int, stack: int) -> None:
@@ -43,11 +49,7 @@ def worker_of(cells: Cells) -> Function:
                 scale = inverse_rms(dot(row, row, size), size, eps) if is_normed else f32(0.0)
                 rotate(row, weight, scale, cos, sin, size // 2)
             wide = kv * size
-            key, kept_key = at(first + queries * size * cell), at(values[_KEYS] + slot * wide * cell)
-            value, kept_value = at(first + (queries + kv) * size * cell), at(values[_VALUES] + slot * wide * cell)
-            for i in range(wide):
-                kept_key[i] = key[i]
-            for i in range(wide):
-                kept_value[i] = value[i]
+            keep(at(first + queries * size * cell), cache_at(values[_KEYS] + slot * wide * kept), wide)
+            keep(at(first + (queries + kv) * size * cell), cache_at(values[_VALUES] + slot * wide * kept), wide)
 
     return worker

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
-_SHARED = "int rows, int grain, int is_half"
+_SHARED = "int rows, int grain, int form"
+
+
+class Form(IntEnum):
+    """What rows are made of, and the cache of keys and values: it is of bfloat16 in the last two."""
+
+    FLOAT32 = 0
+    BFLOAT16 = 1
+    NARROW_CACHE = 2
+    """Rows of float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +22,7 @@ class Kernel:
     """An operation whose rows are shared by torch's threads.
 
     `tensors` come first, those that are written with a mark; all are contiguous. Then come the number of rows, how many
-    are worth a thread, and whether they are of bfloat16 instead of float32; then the kernel's own `numbers`.
+    are worth a thread, and their `Form`; then the kernel's own `numbers`.
     """
 
     name: str
@@ -23,6 +33,10 @@ class Kernel:
     def schema(self) -> str:
         tensors = (_typed(one, mark) for one, mark in zip(self.tensors, "abcdefgh", strict=False))
         return f"{self.name}({', '.join(tensors)}, {_SHARED}, {self.numbers}) -> ()"
+
+    @property
+    def has_cache(self) -> bool:
+        return any(one.startswith("keys") for one in self.tensors)
 
     @property
     def symbol(self) -> str:
@@ -51,11 +65,12 @@ those of a `Batch`; `keys` and `values` a layer's cache.
 ATTEND = Kernel(
     "attend",
     ("joined", "keys", "values", "numbers", "groups", "out!"),
-    "int tokens, int queries, int kv, int size, int window, int page, int longest, int many, float scale, float cap",
+    "int tokens, int queries, int kv, int size, int window, int page, int longest, int many, int tile, float scale, "
+    "float cap",
 )
-"""A row is a token and a head of keys. `joined` is rotated, and the cache has its keys and values. `groups` are the
-`many` groups of a `Batch`; `out` [T, queries, size]. `longest` is the most that a token attends; `window` and `cap` are
-0 where there is none.
+"""A row is a head of keys and up to `tile` tokens that follow each other in a row of a group. `joined` is rotated, and
+the cache has its keys and values. `groups` are the `many` groups of a `Batch`, all with pages; `out` is [T, queries,
+size]. `longest` is the most that a token attends; `window` and `cap` are 0 where there is none.
 """
 GATE = Kernel("gate", ("given", "out!"), "int inner, int is_gelu")
 """`given` [T, 2 * inner], `out` [T, inner]. `is_gelu`: its approximation by tanh, instead of SiLU."""

@@ -1,38 +1,60 @@
-"""For which CPU kernels are compiled: one kind for all that are alike, so that all of them compute the same bits."""
+"""For which kind of CPU kernels are compiled. All kinds compute the same bits, as their order is written down."""
 
 from __future__ import annotations
 
 import platform
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 
-CPUS = {"x86_64": "x86-64-v3", "aarch64": "generic"}
-_NEEDED = {"x86_64": {"avx2", "fma", "bmi2", "f16c"}, "aarch64": set[str]()}
+_AVX2 = frozenset({"avx2", "fma", "bmi2", "f16c"})
+_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of CPU, as LLVM names it. `holds_many`: 32 vectors of 16 numbers instead of 16 vectors of 8 at most."""
+
+    name: str
+    needed: frozenset[str] = frozenset()
+    features: str = ""
+    holds_many: bool = False
+
+
+KINDS = {
+    "x86_64": (Kind("x86-64-v4", _AVX512, "-prefer-256-bit", holds_many=True), Kind("x86-64-v3", _AVX2)),
+    "aarch64": (Kind("generic"),),
+}
+"""The best one first."""
 
 
 def why_not() -> str | None:
     """Why no kernel can be compiled for this machine, or None."""
-    kind = platform.machine()
-    if not sys.platform.startswith("linux") or kind not in CPUS:
-        return f"there are none for {sys.platform} on {kind}"
-    if missing := _NEEDED[kind] - _flags():
+    machine = platform.machine()
+    if not sys.platform.startswith("linux") or machine not in KINDS:
+        return f"there are none for {sys.platform} on {machine}"
+    if missing := KINDS[machine][-1].needed - _flags():
         return f"this CPU lacks {', '.join(sorted(missing))}"
     return None
 
 
-def cpu() -> str:
-    return CPUS[platform.machine()]
+def kind() -> Kind:
+    """The best of which this CPU is."""
+    flags = _flags()
+    return next(one for one in KINDS[platform.machine()] if one.needed <= flags)
 
 
 def machine() -> Any:
     """LLVM's description of it, by which code is generated and linked."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=cpu(), features="", opt=3, reloc="pic", codemodel="jitdefault", jit=True)
+    target, cpu = llvm.Target.from_default_triple(), kind()
+    return target.create_target_machine(
+        cpu=cpu.name, features=cpu.features, opt=3, reloc="pic", codemodel="jitdefault", jit=True
+    )
 
 
 def _flags() -> set[str]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from models.kernels.memory import Cells, Function
 
-Worker = Callable[[Cells], Function]
-"""Makes the function for rows of these cells: `worker(begin, end, stack)` computes the rows from `begin` to `end`.
+Worker = Callable[[Cells, Cells], Function]
+"""Makes the function for rows and a cache of these cells: `worker(begin, end, stack)` computes the rows from `begin` to
+`end`.
 `stack` is the address of the operation's arguments, eight bytes each: the addresses of its tensors' data, then its
 numbers, in the order of its schema.
 """

@@ -78,6 +78,7 @@ def attend(
     """
     heads, size = keys.size(2), keys.size(3)
     slots = numbers[2 * count : 3 * count]
+    key, value = key.to(keys.dtype), value.to(keys.dtype)
     keys.view(-1, heads, size).index_copy_(0, slots, key)
     values.view(-1, heads, size).index_copy_(0, slots, value)
     parts: list[Tensor] = []

@@ -77,8 +77,16 @@ class Batch:
         return self.numbers[3 * self.count : 3 * self.count + self.drawing]
 
 
-def pack(slices: Sequence[ScheduledChunk], pool: PagePool, device: torch.device, *, kernel: bool = False) -> Batch:
-    """Decoding sequences first, longest first; then the chunks of prompts. `kernel`: pages are read in entry.
+def pack(
+    slices: Sequence[ScheduledChunk],
+    pool: PagePool,
+    device: torch.device,
+    *,
+    kernel: bool = False,
+    all_paged: bool = False,
+) -> Batch:
+    """Decoding sequences first, longest first; then the chunks of prompts. `kernel`: pages are read in place.
+    `all_paged`: chunks with which a sequence begins have pages, too.
 
     The tokens of a draft are rows of their own that share pages. Each sees those before it, because all keys and values
     of a step are written before any attention is computed.
@@ -113,7 +121,8 @@ def pack(slices: Sequence[ScheduledChunk], pool: PagePool, device: torch.device,
         numbers += table
     first = len(single)
     for part in chunks:
-        pages = part.sequence.pages[: pages_for(part.start + part.count, size)] if part.start else []
+        is_paged = all_paged or part.start > 0
+        pages = part.sequence.pages[: pages_for(part.start + part.count, size)] if is_paged else []
         length = len(pages) * size or part.count
         groups.append(Group(first, 1, part.count, length, len(numbers), len(pages)))
         numbers += pages

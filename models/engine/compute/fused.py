@@ -20,8 +20,9 @@ from models.engine.compute.attention import Context
 from models.engine.compute.cache import KVCache
 from models.engine.compute.decoders import final_norm, head_of, is_known, shape_of, turns_of, weights_of
 from models.engine.compute.forward import Forward
-from models.engine.compute.kernel_forward import KERNEL_DTYPES, KernelForward
+from models.engine.compute.kernel_forward import KERNEL_DTYPES, KernelForward, form_of
 from models.kernels import library as kernels
+from models.linear.replacing import has_integer_layers
 from models.torchscript import compiled
 
 FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"}) | LENGTH_DEPENDENT_ROPE  # up to `context_limit`
@@ -35,6 +36,16 @@ def computed_by_kernels(model: Any, dtype: torch.dtype) -> bool:
     if model.device.type != "cpu" or dtype not in KERNEL_DTYPES or not is_known(model) or not _may_hold_angles(model):
         return False
     return kernels.load() is None
+
+
+def cache_dtype(model: Any) -> torch.dtype:
+    """Of keys and values: kernels that compute in float32 between products of integers keep them in bfloat16, which
+    costs less than those products do.
+    """
+    if has_integer_layers(model) and computed_by_kernels(model, model.dtype):
+        return torch.bfloat16
+    dtype: torch.dtype = model.dtype
+    return dtype
 
 
 class LeanDecoder:
@@ -65,6 +76,10 @@ class LeanDecoder:
         if self._cache is not cache:
             self._cache = cache
             self.forward.keys, self.forward.values = cache.keys, cache.values
+            if self.by_kernels:
+                self.forward.form = form_of(  # type: ignore[assignment]
+                    self._model.dtype, cache.keys[0].dtype
+                )
         if not self.by_kernels and self._scratch is not context.scratch:
             self._scratch = self.forward.scratch = context.scratch
         turns = [] if self.angles_are_fixed else turns_of(self._model, batch.positions.unsqueeze(0))

@@ -14,13 +14,22 @@ from torch.nn.functional import embedding, linear
 
 from models.engine.compute.cache import PAGE_SIZE
 from models.engine.compute.forward import Forward
-from models.kernels.schemas import NORMED, NOTHING, PLAIN
+from models.kernels.schemas import NORMED, NOTHING, PLAIN, Form
 from models.linear.int8 import Int8Weight, fbgemm_sums, onednn_sums
 from models.linear.packed import packed_product
 
 LARGE, MOST_KEPT = 1 << 22, 1 << 25
 """From so many logits on, the C library may take their memory from Linux anew in each step: up to 128 MiB are kept."""
+TILE = 16
+"""Queries that read a key together: those of several tokens, if a head of keys has fewer."""
 KERNEL_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def form_of(dtype: torch.dtype, cache: torch.dtype) -> int:
+    """Of steps in `dtype` with such a cache."""
+    if dtype is torch.bfloat16:
+        return int(Form.BFLOAT16)
+    return int(Form.FLOAT32 if cache is torch.float32 else Form.NARROW_CACHE)
 
 
 class KernelForward(Forward):
@@ -34,7 +43,7 @@ class KernelForward(Forward):
     def __init__(self, *parts: Any) -> None:
         """Those of `Forward`."""
         super().__init__(*parts)
-        self.is_half = self.dtype is torch.bfloat16
+        self.form = form_of(self.dtype, self.dtype)
         self.norms = [[weights[0].float(), weights[1].float()] for weights in self.layers]
         self.head_norms = [[norm.float() for norm in one] for one in self.head_norms]
         self.posts = [[norm.float() for norm in one] for one in self.posts]
@@ -42,6 +51,7 @@ class KernelForward(Forward):
         self.nothing = torch.empty(0)
         self.room, self.large, self.most_kept = torch.empty(0), LARGE, MOST_KEPT
         self.kv, self.page = self.both - self.queries, PAGE_SIZE
+        self.tile = max(1, TILE * self.kv // self.queries)
         # what the first norm adds before, and each layer's others (`ADD_NORM`)
         self.sums = [NOTHING, *(NORMED if one else PLAIN for one in self.posts)]
 
@@ -61,9 +71,11 @@ class KernelForward(Forward):
             narrow = narrow * self.embedding_scale
         hidden = narrow.to(torch.float32)
         size = hidden.size(1)
-        longest = 1
+        longest, tiles = 1, 0
         for group in groups:
+            assert group[5] > 0, "kernels read keys and values from pages"
             longest = max(longest, group[3])
+            tiles += group[1] * ((group[2] + self.tile - 1) // self.tile)
         table = torch.tensor(groups, dtype=torch.int64)
         normed, attended = self.space(count, size), self.space(count, self.queries * self.size)
         added = narrow
@@ -75,7 +87,7 @@ class KernelForward(Forward):
             self.rotate(joined, count, number, numbers)
             window = self.windows[self.kinds[number]]
             self.attend(
-                joined, count, number, numbers, table, len(groups), longest, 0 if window is None else window, attended
+                joined, count, number, numbers, table, tiles, longest, 0 if window is None else window, attended
             )
             added = self.multiply(attended, weights[3], bias[1], packed[1], eight[1])
             post = self.post_of(number, 0)
@@ -83,7 +95,7 @@ class KernelForward(Forward):
             gates = self.multiply(normed, weights[4], bias[2], packed[2], eight[2])
             inner = gates.size(1) // 2
             gated = self.space(count, inner)
-            torch.ops.parley.gate(gates, gated, count, 1 + 8192 // inner, int(self.is_half), inner, int(self.is_gelu))
+            torch.ops.parley.gate(gates, gated, count, 1 + 8192 // inner, self.form, inner, int(self.is_gelu))
             added = self.multiply(gated, weights[5], bias[3], packed[3], eight[3])
         self.add_norm(hidden, added, self.post_of(len(self.layers) - 1, 1), self.final, normed, self.sums[-1])
         logits = self.multiply(
@@ -117,7 +129,7 @@ class KernelForward(Forward):
     def add_norm(self, hidden: Tensor, added: Tensor, post: Tensor, weight: Tensor, normed: Tensor, kind: int) -> None:
         rows, size = hidden.size(0), hidden.size(1)
         torch.ops.parley.add_norm(
-            hidden, added, post, weight, normed, rows, 1 + 16384 // size, int(self.is_half), size, kind, self.eps
+            hidden, added, post, weight, normed, rows, 1 + 16384 // size, self.form, size, kind, self.eps
         )
 
     def rotate(self, joined: Tensor, count: int, layer: int, numbers: Tensor) -> None:
@@ -127,18 +139,18 @@ class KernelForward(Forward):
         torch.ops.parley.rotate(
             joined, norms[0] if is_normed else self.nothing, norms[1] if is_normed else self.nothing, cos, sin,
             numbers, self.keys[layer], self.values[layer], count, 1 + 8192 // joined.size(1),
-            int(self.is_half), self.queries, self.kv, self.size, int(is_normed), self.eps,
+            self.form, self.queries, self.kv, self.size, int(is_normed), self.eps,
         )  # fmt: skip
 
     def attend(
-        self, joined: Tensor, rows: int, layer: int, numbers: Tensor, table: Tensor, many: int, longest: int,
+        self, joined: Tensor, rows: int, layer: int, numbers: Tensor, table: Tensor, tiles: int, longest: int,
         window: int, attended: Tensor,
     ) -> None:  # fmt: skip
         cap = self.cap
         grain = 1 + 32768 // (longest * (self.queries // self.kv) * self.size)
         torch.ops.parley.attend(
-            joined, self.keys[layer], self.values[layer], numbers, table, attended, rows * self.kv, grain,
-            int(self.is_half), rows, self.queries, self.kv, self.size, window, self.page, longest, many,
+            joined, self.keys[layer], self.values[layer], numbers, table, attended, tiles * self.kv, grain,
+            self.form, rows, self.queries, self.kv, self.size, window, self.page, longest, table.size(0), self.tile,
             self.scale, 0.0 if cap is None else cap,
         )  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 The config does not show everything. Before it serves requests, the engine therefore runs a short prompt in chunks and
 single tokens and compares its logits with those of the model's own attention. A model that fails is rejected, because
-its answers would be silently wrong.
+its answers would be silently wrong. The cache is one of the model's own data type: beside products of integers, the
+rounding of another would hide an error.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from torch import Tensor
 
 from models.checkpoint_files import CheckpointError, first_line
 from models.engine.compute.attention import Context
+from models.engine.compute.cache import PAGE_SIZE, KVCache
 from models.engine.compute.model_attention import own_attention
-from models.engine.compute.pages import PagePool
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
 from models.generation import Job
@@ -31,7 +32,7 @@ TOLERANCE_INTEGERS = 0.3
 
 
 @torch.inference_mode()
-def probe(runner: Runner, pool: PagePool, context_length: int) -> None:
+def probe(runner: Runner, context_length: int) -> None:
     """Raise `CheckpointError` if the engine's logits differ from the model's."""
     model = runner.model
     length = min(LENGTH, context_length)
@@ -40,7 +41,7 @@ def probe(runner: Runner, pool: PagePool, context_length: int) -> None:
     kind = f"model of type {model.config.model_type}"
     try:
         own = _own(model, ids)
-        ours, windows = _computed(runner, pool, ids, cuts)
+        ours, windows = _computed(runner, ids, cuts)
         theirs = own[[cut - 1 for cut in cuts[1:]]]
         off = float((ours - theirs).norm() / theirs.norm().clamp_min(1e-6))
     except Exception as error:
@@ -74,19 +75,16 @@ def _has_window(config: Any, context_length: int) -> bool:
     return isinstance(window, int) and 0 < window < context_length and (not kinds or "sliding_attention" in kinds)
 
 
-def _computed(runner: Runner, pool: PagePool, ids: list[int], cuts: list[int]) -> tuple[Tensor, bool]:
+def _computed(runner: Runner, ids: list[int], cuts: list[int]) -> tuple[Tensor, bool]:
     """The engine's logits of the last token of each piece, and whether its layers requested windows."""
+    model, pages = runner.model, pages_for(len(ids), PAGE_SIZE)
+    cache = KVCache(model.config, pages + 1, model.device, model.dtype)
     sequence = SequenceState(Job("probe", tuple(ids), 1), TokenStream(lambda *_: None), 0, 0.0, len(ids) + 1)
-    sequence.pages = pool.allocate(pages_for(len(ids), pool.size)) or []
+    sequence.pages = list(range(1, pages + 1))
     logits, windows = [], False
-    try:
-        for start, end in itertools.pairwise(cuts):
-            sequence.tokens = ids[:end]
-            context = Context(
-                runner.pack([ScheduledChunk(sequence, start, end - start)]), runner.cache, exact=runner.exact
-            )
-            logits.append(runner.compute(context)[-1].float())
-            windows = windows or any(runner.windows(context))
-    finally:
-        runner.scrub(sequence.let_go(pool, forget=True))
+    for start, end in itertools.pairwise(cuts):
+        sequence.tokens = ids[:end]
+        context = Context(runner.pack([ScheduledChunk(sequence, start, end - start)]), cache, exact=runner.exact)
+        logits.append(runner.compute(context)[-1].float())
+        windows = windows or any(runner.windows(context))
     return torch.stack(logits), windows

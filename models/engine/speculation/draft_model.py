@@ -15,6 +15,7 @@ import torch
 
 from models.checkpoints import Checkpoint, CheckpointError
 from models.engine.compute.cache import KVCache
+from models.engine.compute.fused import cache_dtype
 from models.engine.compute.pages import PagePool
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
@@ -67,7 +68,7 @@ class DraftModel:
         self._vocabulary = vocabulary
         self._own_vocabulary: int = model.config.vocab_size
         self._context_length = checkpoint.context_length
-        self._runner = Runner(checkpoint, KVCache(model.config, pages, model.device, model.dtype), pool)
+        self._runner = Runner(checkpoint, KVCache(model.config, pages, model.device, cache_dtype(model)), pool)
         self._eos = checkpoint.eos
         self._shadows: dict[SequenceState, Shadow] = {}
         self.cost = Cost()

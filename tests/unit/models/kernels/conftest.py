@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from models.kernels import library, target
+from models.kernels.schemas import Form
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +19,11 @@ def kernels():
 
 @pytest.fixture(params=[torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def dtype(request):
+    return request.param
+
+
+@pytest.fixture(params=Form, ids=lambda form: form.name.lower())
+def form(request):
     return request.param
 
 

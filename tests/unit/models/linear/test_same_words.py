@@ -15,6 +15,7 @@ from models.checkpoints import Checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.engine.compute.attention import Context
 from models.engine.compute.cache import KVCache
+from models.engine.compute.fused import cache_dtype
 from models.engine.compute.pages import PagePool
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
@@ -124,7 +125,7 @@ def test_logits_of_integers_are_bit_for_bit_those_of_any_schedule(family: str, k
     made = tiny.checkpoint(kind=kind, **(ARCHITECTURES[family] | WIDER))
     replace_layers(made.model, Products(kind_of_products, kind_of_products), torch.float32)
     pool = PagePool(200, 16)
-    runner = Runner(made, KVCache(made.model.config, 200, made.model.device, torch.float32), pool)
+    runner = Runner(made, KVCache(made.model.config, 200, made.model.device, cache_dtype(made.model)), pool)
     chance = random.Random(3)
     prompts = [tuple(chance.randrange(5, 320) for _ in range(length)) for length in (50, 9, 33, 17)]
 

@@ -47,7 +47,7 @@ def both_ways(model, dtype=torch.float32, cuts=(30, 54, 55), **changes):
         sequence.pages = pool.allocate(10)
         slices = [[ScheduledChunk(sequence, start, end - start)] for start, end in itertools.pairwise((0, *cuts))]
         with torch.inference_mode():
-            batches = [pack(part, pool, model.device) for part in slices]
+            batches = [pack(part, pool, model.device, all_paged=leaner.by_kernels) for part in slices]
             found.append(torch.cat([forward(Context(batch, cache)).clone() for batch in batches]))
     return found
 

@@ -1,0 +1,110 @@
+"""Products of several queries with several keys, and sums of values with several shares, whose numbers are read once.
+
+Each has the bits that one product (sums.py) or one sum after the other has. How many are computed at once depends on
+how many vectors the CPU holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from models.kernels.vectors import (
+    FLOAT,
+    FLOATS,
+    FOUR,
+    LANES,
+    LONG,
+    called,
+    numbers_at,
+    repeated,
+    sixteen_joined,
+    spread,
+)  # fmt: skip
+
+
+@intrinsic
+def four_by_four(_typing: Any, asked: Any, a: Any, b: Any, c: Any, d: Any, size: Any, scores: Any, longest: Any) -> Any:
+    """The products of four rows, which `asked` [4, size] is, with the rows `a` to `d`, into `scores` [4, longest]."""
+
+    def generated(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        asked, *keys, size, scores, longest = arguments
+        queries = [builder.gep(asked, [builder.mul(size, ir.Constant(LONG, number))]) for number in range(FOUR)]
+        whole = builder.and_(size, ir.Constant(LONG, -LANES))
+
+        def sums(span: Any, shape: Any) -> list[Any]:
+            def body(at: Any, found: list[Any]) -> list[Any]:
+                theirs = [numbers_at(builder, key, at, shape, signature.args[1]) for key in keys]
+                ours = [numbers_at(builder, query, at, shape, signature.args[0]) for query in queries]
+                pairs = [(one, other) for one in ours for other in theirs]
+                return [called(builder, "fma", shape, *pair, one) for pair, one in zip(pairs, found, strict=True)]
+
+            zero = ir.Constant(shape, None if shape is FLOATS else 0.0)
+            return repeated(builder, span, [zero] * (FOUR * FOUR), body)
+
+        lanes = sums((ir.Constant(LONG, 0), whole, LANES), FLOATS)
+        rest: Any = ir.Constant(FLOATS, ir.Undefined)
+        for number, one in enumerate(sums((whole, size, 1), FLOAT)):
+            rest = builder.insert_element(rest, one, ir.Constant(ir.IntType(32), number))
+        found = builder.fadd(sixteen_joined(builder, lanes), rest)
+        quarters = ir.VectorType(ir.IntType(32), FOUR)
+        for number in range(FOUR):
+            part = ir.Constant(quarters, list(range(FOUR * number, FOUR * (number + 1))))
+            four = builder.shuffle_vector(found, ir.Constant(FLOATS, ir.Undefined), part)
+            place = builder.gep(scores, [builder.mul(longest, ir.Constant(LONG, number))])
+            builder.store(four, builder.bitcast(place, four.type.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(asked, a, b, c, d, size, scores, longest), generated
+
+
+def _adder(queries: int, vectors: int) -> Any:
+    """Of so many queries and so many vectors of their sums; no vector is a single number."""
+    shape, step = (FLOATS, LANES) if vectors else (FLOAT, 1)
+
+    @intrinsic
+    def add(
+        _typing: Any, sums: Any, size: Any, shares: Any, longest: Any, places: Any, behind: Any, row: Any, count: Any
+    ) -> Any:
+        """Add to `sums` [queries, size] `count` values with their `shares` [queries, longest]. The values are `behind`
+        the `places` by so many bytes; `row` tells what numbers they are.
+        """
+
+        def generated(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            sums, size, shares, longest, places, behind, row, count = arguments
+            stores = []
+            for query in range(queries):
+                first = builder.mul(size, ir.Constant(LONG, query))
+                for vector in range(max(vectors, 1)):
+                    at = builder.add(first, ir.Constant(LONG, step * vector))
+                    stores.append(builder.bitcast(builder.gep(sums, [at]), shape.as_pointer()))
+
+            def body(index: Any, found: list[Any]) -> list[Any]:
+                begin = builder.add(builder.load(builder.gep(places, [index])), behind)
+                value = builder.inttoptr(begin, row.type)
+                offsets = [ir.Constant(LONG, step * vector) for vector in range(max(vectors, 1))]
+                numbers = [numbers_at(builder, value, at, shape, signature.args[6]) for at in offsets]
+                made: list[Any] = []
+                for query in range(queries):
+                    at = builder.add(builder.mul(longest, ir.Constant(LONG, query)), index)
+                    share = spread(builder, builder.load(builder.gep(shares, [at])), shape)
+                    for one in numbers:
+                        made.append(called(builder, "fma", shape, share, one, found[len(made)]))
+                return made
+
+            given = [builder.load(place, align=4) for place in stores]
+            found = repeated(builder, (ir.Constant(LONG, 0), count, 1), given, body)
+            for one, place in zip(found, stores, strict=True):
+                builder.store(one, place, align=4)
+            return context.get_dummy_value()
+
+        return types.void(sums, size, shares, longest, places, behind, row, count), generated
+
+    return add
+
+
+four_add_wide, four_add_vector, four_add_number = _adder(4, 4), _adder(4, 1), _adder(4, 0)
+one_adds_wide, one_adds_vector, one_adds_number = _adder(1, 4), _adder(1, 1), _adder(1, 0)

@@ -1,0 +1,97 @@
+"""Kernels have the same bits on every kind of CPU, and with every LLVM."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from models.kernels import target
+from models.kernels.schemas import Form
+
+BITS = "093343af22a710fed78551a5b3bd43bfed6b449a3e6462c0b6ea46fe4bf4b3fa"
+"""Of what kernels make of `given`. Other bits are other arithmetic: who changes them changes the version that
+models/arithmetic.py makes of it.
+"""
+ROWS, CACHES = {Form.BFLOAT16}, {Form.BFLOAT16, Form.NARROW_CACHE}
+"""The forms whose rows and whose cache are of bfloat16."""
+COMPUTE = """
+import sys
+from models.kernels import library, target
+from tests.unit.models.kernels.test_bits import bits
+
+name, = sys.argv[1:]
+kinds = [kind for kinds in target.KINDS.values() for kind in kinds if kind.name == name]
+target.KINDS = dict.fromkeys(target.KINDS, kinds)
+assert library.load() is None
+print(bits())
+"""
+
+
+def given(*shape, least=-2.0, most=2.0):
+    """Numbers that every machine makes alike."""
+    count = torch.Size(shape).numel()
+    steps = torch.arange(count, dtype=torch.int64) * 7919 % 1009
+    return (steps.to(torch.float32) / 1009 * (most - least) + least).view(shape)
+
+
+def bits():
+    found = hashlib.sha256()
+    for form in Form:
+        for queries, size in ((4, 40), (7, 136)):
+            for one in computed(form, queries, size):
+                found.update(one.view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def computed(form, queries, size, tokens=21):
+    kernels = torch.ops.parley
+    rows, cache = (torch.bfloat16 if form in forms else torch.float32 for forms in (ROWS, CACHES))
+    hidden, added, normed = given(tokens, size), given(tokens, size).to(rows), torch.empty(tokens, size, dtype=rows)
+    kernels.add_norm(hidden, added, given(size), given(size), normed, tokens, 1, form, size, 2, 1e-6)
+    yield from (hidden, normed)
+
+    joined = given(tokens, queries + 2, size).to(rows)
+    numbers = torch.tensor([*[0] * tokens, *range(tokens), *range(tokens), 0, 1])
+    keys, values = (torch.zeros(2, 16, 1, size, dtype=cache) for _ in range(2))
+    weight, angles = given(size), given(tokens, size)
+    kernels.rotate(
+        joined, weight, weight, angles, angles, numbers, keys, values, tokens, 1, form, queries, 1, size, 1, 1e-6
+    )
+    yield from (joined, keys, values)
+
+    groups, out = torch.tensor([[0, 1, tokens, 32, 3 * tokens, 2, 0]]), torch.empty(tokens, queries, size, dtype=rows)
+    kernels.attend(
+        joined, keys, values, numbers, groups, out, 6, 1, form, tokens, queries, 1, size, 9, 16, 32, 1, 4, 0.2, 5.0
+    )
+    yield out
+
+    for is_gelu in (0, 1):
+        gated = torch.empty(tokens, size // 2, dtype=rows)
+        kernels.gate(added, gated, tokens, 1, form, size // 2, is_gelu)
+        yield gated
+
+
+def kinds_of_this_cpu():
+    if target.why_not():
+        return []
+    return [kind.name for kind in target.KINDS[platform.machine()] if kind.needed <= target._flags()]
+
+
+def test_its_bits_are_those_of_every_machine(kernels):
+    del kernels
+    assert bits() == BITS
+
+
+@pytest.mark.parametrize("name", kinds_of_this_cpu()[1:])
+def test_compiled_for_a_lesser_cpu_they_are_the_same(name, tmp_path):
+    """As a worker of the same fleet on an older machine has them."""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-c", COMPUTE, name]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [BITS], done.stderr
