@@ -15,14 +15,14 @@ import llvmlite.binding as llvm
 from models.kernels import target
 from models.kernels.boxing import DECLARATIONS, boxed, called, forms_of, worker_name
 from models.kernels.library import HERE, file_name
-from models.kernels.schemas import ADD_NORM, ATTEND, GATE, KERNELS, QUANTIZE, ROTATE, SCALE, Form, Kernel
+from models.kernels.schemas import ADD_NORM, ATTEND, DRAW, GATE, KERNELS, QUANTIZE, ROTATE, SCALE, Form, Kernel
 
 # Numba reads these when it is imported.
 os.environ |= {"NUMBA_CPU_NAME": target.kind().name, "NUMBA_CPU_FEATURES": target.kind().features}
 
 from numba import types
 
-from models.kernels import attention, gate, int8, norm, rotary
+from models.kernels import attention, draw, gate, int8, norm, rotary
 from models.kernels.memory import BFLOAT16, FLOAT32, Cells
 from models.kernels.worker import Worker
 
@@ -33,6 +33,7 @@ _WORKERS: dict[Kernel, Worker] = {
     GATE: gate.worker_of,
     QUANTIZE: int8.quantizer_of,
     SCALE: int8.scaler_of,
+    DRAW: draw.worker_of,
 }
 _CELLS = {
     Form.FLOAT32: (FLOAT32, FLOAT32),

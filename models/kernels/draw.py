@@ -1,0 +1,78 @@
+"""The next token of each row of scores: what `choose` (models/sampler.py) draws, without a close look at most tokens.
+
+Noise costs two logarithms in float64. In float32 they are near enough to rule out all but a few tokens of a row.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numba import njit
+
+from models.kernels.filters import BLOCK, draw_of, filter_of
+from models.kernels.functions import f32
+from models.kernels.memory import Cells, Function, allocate, float32_at, int64_at, release
+from models.kernels.sums import highest
+from models.kernels.worker import SIGNATURE, alone, options
+
+_SCORES, _KEYS, _NUMBERS, _MOST, _TOKENS, _BEST, _, _, _, _WIDTH = range(10)
+_COLDEST = 1e-5
+"""As in models/sampler.py."""
+
+
+def worker_of(cells: Cells, _cache: Cells) -> Function:
+    greedy, drawn, filtered = _greedy_of(cells), draw_of(cells), filter_of(cells)
+    cell = cells.size
+
+    @njit(SIGNATURE, **alone())
+    def worker(begin: int, end: int, stack: int) -> None:
+        values = int64_at(stack)
+        width = values[_WIDTH]
+        blocks = (width + BLOCK - 1) // BLOCK
+        space = allocate((BLOCK + blocks + width + 1) * 4)
+        block, tops = float32_at(space), float32_at(space + BLOCK * 4)
+        kept = float32_at(space + (BLOCK + blocks) * 4)
+        for row in range(begin, end):
+            scores, numbers = values[_SCORES] + row * width * cell, float32_at(values[_NUMBERS] + row * 12)
+            keys, limit = int64_at(values[_KEYS] + row * 16), int64_at(values[_MOST])[row]
+            best, token = greedy(scores, width, block, tops)
+            temperature, top_p, min_p = numbers[0], numbers[1], numbers[2]
+            if temperature > f32(_COLDEST) and math.isfinite(best):
+                if 0 < limit < width or top_p < f32(1.0) or min_p > f32(0.0):
+                    limit = limit if limit > 0 else width
+                    token = filtered(
+                        scores, width, temperature, token, limit, top_p, min_p, keys[0], keys[1], kept, block, tops
+                    )
+                else:
+                    found = drawn(scores, width, temperature, f32(-math.inf), width, keys[0], keys[1], block, tops)
+                    token = found if found >= 0 else token
+            int64_at(values[_TOKENS])[row] = token
+            float32_at(values[_BEST])[row] = best
+        release(space)
+
+    return worker
+
+
+def _greedy_of(cells: Cells) -> Function:
+    at, read, cell = cells.at, cells.read, cells.size
+
+    @njit(**options())
+    def greedy(scores: int, width: int, block: Any, tops: Any) -> Any:
+        """The largest score and its first token; NaN if there is one. `tops` are the largest ones of blocks."""
+        best, where = f32(-math.inf), 0
+        for first in range(0, width, BLOCK):
+            count = min(BLOCK, width - first)
+            row = at(scores + first * cell)
+            for i in range(count):
+                block[i] = read(row, i)
+            top = highest(block, count)
+            tops[first // BLOCK] = top
+            if not top <= best and not math.isnan(best):
+                best, where = top, first
+        for i in range(where, min(where + BLOCK, width)):
+            if read(at(scores), i) == best:
+                return best, i
+        return best, where
+
+    return greedy
