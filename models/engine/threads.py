@@ -12,15 +12,16 @@ import logging
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 log = logging.getLogger(__name__)
 
-PAIRS, MOST_STEPS = 4, 40
-"""Pairs of steps with about as many tokens, one by each count, that are compared; and steps until it is given up. What
-a first pair takes is no measure.
-"""
+PAIRS, MOST_STEPS = 6, 40
+"""Pairs of steps with about as many tokens, one by each count, that are compared; and steps until it is given up."""
+WARM_UP = 2
+"""Steps, one by each count, that are no measure."""
 ALIKE = 0.125
 GAIN = 1.15
 """More threads have to be that much faster: they take a core from others."""
@@ -92,29 +93,44 @@ class Threads:
 
 
 class _Comparison:
-    """Steps of the present count and the other one in turns, the present one first."""
+    """Steps of the present count and the other one in turns. Each is compared with one of about as many tokens."""
 
     def __init__(self) -> None:
-        self.tries_other = False
-        self._present: tuple[int, float] | None = None
-        self._gains: list[float] = []
-        self._is_warm = False
         self._steps = 0
+        self._unmatched: tuple[list[_Timed], list[_Timed]] = ([], [])
+        self._gains: list[float] = []
+
+    @property
+    def tries_other(self) -> bool:
+        """In the order 0, 1, 1, 0: steps that differ by turns, and a machine that slows down, favour neither."""
+        return self._steps % 4 in (1, 2)
 
     def gain(self, tokens: int, seconds: float) -> float | None:
         """How many times as fast the other count is, once that is known; 0 if it cannot be known."""
+        is_other = self.tries_other
         self._steps += 1
-        if not self.tries_other:
-            self._present, self.tries_other = (tokens, seconds), True
-            return None
-        self.tries_other = False
-        assert self._present is not None
-        if abs(self._present[0] - tokens) > ALIKE * tokens:
-            return 0.0 if self._steps >= MOST_STEPS else None
-        if not self._is_warm:
-            self._is_warm = True
-            return None
-        self._gains.append(self._present[1] / seconds)
-        if self._gains[-1] * HOPELESS < 1:
+        if self._steps > WARM_UP:
+            self._match(is_other, _Timed(tokens, seconds))
+        if self._gains and self._gains[-1] * HOPELESS < 1:
             return self._gains[-1]
-        return statistics.median(self._gains) if len(self._gains) == PAIRS else None
+        if len(self._gains) == PAIRS:
+            return statistics.median(self._gains)
+        return 0.0 if self._steps >= MOST_STEPS else None
+
+    def _match(self, is_other: bool, step: _Timed) -> None:
+        waiting = self._unmatched[not is_other]
+        for at, one in enumerate(waiting):
+            if abs(one.tokens - step.tokens) <= ALIKE * step.tokens:
+                del waiting[at]
+                present, other = (one, step) if is_other else (step, one)
+                self._gains.append(present.seconds / other.seconds)
+                return
+        self._unmatched[is_other].append(step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A step."""
+
+    tokens: int
+    seconds: float

@@ -14,6 +14,7 @@ from numba import njit
 from models.kernels.functions import f32
 from models.kernels.memory import Cells, Function, allocate, float32_at, float64_at, int64_at, release
 from models.kernels.scores import scorer_of, write_shares
+from models.kernels.tiles import AHEAD
 from models.kernels.value_sums import adder_of
 from models.kernels.worker import SIGNATURE, alone, options
 
@@ -66,10 +67,14 @@ def first_of(position: int, window: int) -> int:
 
 @njit(**options())
 def write_places(places: Any, first: int, length: int, table: Any, page: int, begin: int, step: int) -> None:
-    """The addresses of the keys of `length` positions from `first` on; `begin` and `step` are those of slots."""
+    """The addresses of the keys of `length` positions from `first` on, and `AHEAD` times the last one; `begin` and
+    `step` are those of slots.
+    """
     for index in range(length):
         at = first + index
         places[index] = begin + (table[at // page] * page + at % page) * step
+    for index in range(length, length + AHEAD):
+        places[index] = places[length - 1]
 
 
 def worker_of(cells: Cells, cache: Cells) -> Function:
@@ -99,8 +104,8 @@ def worker_of(cells: Cells, cache: Cells) -> Function:
         window, each, apart = values[_WINDOW], queries // kv, values[_VALUES] - values[_KEYS]
         row, line, stride = size * cell, (queries + 2 * kv) * size * cell, stride_of(values[_ROWS])
         most = values[_TILE] * each
-        space = allocate(longest * 8 + most * (2 * size + longest) * 4)
-        asked = space + longest * 8
+        space = allocate((longest + AHEAD) * 8 + most * (2 * size + longest) * 4)
+        asked = space + (longest + AHEAD) * 8
         sums, scores = asked + most * size * 4, asked + 2 * most * size * 4
         for number in range(begin, end):
             task = number * stride % values[_ROWS]

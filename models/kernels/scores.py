@@ -10,14 +10,16 @@ from models.kernels import target
 from models.kernels.functions import exp, f32, tanh
 from models.kernels.memory import Cells, Function, float32_at
 from models.kernels.sums import dot, four_dots, highest, total
-from models.kernels.tiles import four_by_four
+from models.kernels.tiles import four_by_four, prefetch
 from models.kernels.worker import options
 
+_AHEAD = 8
+"""Keys whose memory is being read before they are needed."""
 _HOLDS_MANY = target.kind().holds_many
 
 
 def scorer_of(cache: Cells) -> Function:
-    at = cache.at
+    at, cell, write_one = cache.at, cache.size, _one_key_of(cache)
 
     @njit(**options())
     def write_four(asked: int, places: Any, index: int, scores: int, longest: int, rows: int, size: int) -> None:
@@ -32,6 +34,27 @@ def scorer_of(cache: Cells) -> Function:
             here = float32_at(scores + (row * longest + index) * 4)
             here[0], here[1], here[2], here[3] = four_dots(a, b, c, d, float32_at(asked + row * size * 4), size)
             row += 1
+
+    @njit(**options())
+    def write_scores(asked: int, places: Any, length: int, scores: int, longest: int, rows: int, size: int) -> None:
+        """`scores` [rows, longest] of `asked` [rows, size]."""
+        index = 0
+        if _HOLDS_MANY:
+            while index + 4 <= length:
+                for ahead in range(index + _AHEAD, index + _AHEAD + 4):
+                    prefetch(places[ahead], size * cell)
+                write_four(asked, places, index, scores, longest, rows, size)
+                index += 4
+        while index < length:
+            prefetch(places[index + _AHEAD], size * cell)
+            write_one(asked, places, index, scores, longest, rows, size)
+            index += 1
+
+    return write_scores
+
+
+def _one_key_of(cache: Cells) -> Function:
+    at = cache.at
 
     @njit(**options())
     def write_one(asked: int, places: Any, index: int, scores: int, longest: int, rows: int, size: int) -> None:
@@ -50,19 +73,7 @@ def scorer_of(cache: Cells) -> Function:
             found[row * longest] = dot(float32_at(asked + row * size * 4), key, size)
             row += 1
 
-    @njit(**options())
-    def write_scores(asked: int, places: Any, length: int, scores: int, longest: int, rows: int, size: int) -> None:
-        """`scores` [rows, longest] of `asked` [rows, size]."""
-        index = 0
-        if _HOLDS_MANY:
-            while index + 4 <= length:
-                write_four(asked, places, index, scores, longest, rows, size)
-                index += 4
-        while index < length:
-            write_one(asked, places, index, scores, longest, rows, size)
-            index += 1
-
-    return write_scores
+    return write_one
 
 
 @njit(**options())

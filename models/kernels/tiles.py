@@ -10,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from models.kernels.vectors import (
@@ -24,6 +25,11 @@ from models.kernels.vectors import (
     sixteen_joined,
     spread,
 )  # fmt: skip
+
+LINE = 64
+"""Bytes that a CPU reads at once."""
+AHEAD = 32
+"""Values whose memory is being read before they are needed: `places` has so many more, wherever they are."""
 
 
 @intrinsic
@@ -61,9 +67,36 @@ def four_by_four(_typing: Any, asked: Any, a: Any, b: Any, c: Any, d: Any, size:
     return types.void(asked, a, b, c, d, size, scores, longest), generated
 
 
+@intrinsic
+def prefetch(_typing: Any, address: Any, size: Any) -> Any:
+    """Begin to read `size` bytes."""
+
+    def generated(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        address, size = arguments
+
+        def body(at: Any, _none: list[Any]) -> list[Any]:
+            fetch(builder, builder.add(address, at))
+            return []
+
+        repeated(builder, (ir.Constant(LONG, 0), size, LINE), [], body)
+        return context.get_dummy_value()
+
+    return types.void(address, size), generated
+
+
+def fetch(builder: Any, address: Any) -> None:
+    """Begin to read the bytes around an address."""
+    byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    is_read, is_near, is_data = ir.Constant(flag, 0), ir.Constant(flag, 3), ir.Constant(flag, 1)
+    builder.call(function, [builder.inttoptr(address, byte), is_read, is_near, is_data])
+
+
 def _adder(queries: int, vectors: int) -> Any:
     """Of so many queries and so many vectors of their sums; no vector is a single number."""
     shape, step = (FLOATS, LANES) if vectors else (FLOAT, 1)
+    numbers_read = step * max(vectors, 1)
 
     @intrinsic
     def add(
@@ -85,6 +118,9 @@ def _adder(queries: int, vectors: int) -> Any:
             def body(index: Any, found: list[Any]) -> list[Any]:
                 begin = builder.add(builder.load(builder.gep(places, [index])), behind)
                 value = builder.inttoptr(begin, row.type)
+                later = builder.load(builder.gep(places, [builder.add(index, ir.Constant(LONG, AHEAD))]))
+                for offset in range(0, numbers_read * (signature.args[6].dtype.bitwidth // 8), LINE):
+                    fetch(builder, builder.add(builder.add(later, behind), ir.Constant(LONG, offset)))
                 offsets = [ir.Constant(LONG, step * vector) for vector in range(max(vectors, 1))]
                 numbers = [numbers_at(builder, value, at, shape, signature.args[6]) for at in offsets]
                 made: list[Any] = []

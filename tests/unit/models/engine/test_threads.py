@@ -84,12 +84,23 @@ def test_a_step_that_takes_far_too_long_ends_the_comparison() -> None:
     assert machine.used.count(2) <= 4
 
 
-def test_steps_of_different_sizes_are_not_compared() -> None:
+def test_each_step_is_compared_with_one_of_its_size() -> None:
+    """Answers alone and beside a prompt take turns in a service."""
+    for threads, share in {1: 1.0, 2: 0.8}.items():
+        machine = Machine(1)
+        for number in range(400):
+            tokens = 76 if number % 3 == 0 else 32
+            machine.times = {1: STEP_S * tokens / 32, 2: STEP_S * tokens / 32 * share}
+            machine.step(tokens)
+        assert machine.threads.count == threads
+
+
+def test_where_no_steps_are_alike_nothing_changes() -> None:
     machine = Machine(1)
     for number in range(2000):
-        machine.step(tokens=1 if number % 2 else 300)
+        machine.step(tokens=2 ** (number % 20))
     assert machine.threads.count == 1
-    assert machine.used.count(2) < 200
+    assert machine.used.count(2) < 400
 
 
 def test_what_is_set_stays() -> None:
