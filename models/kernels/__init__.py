@@ -5,6 +5,8 @@ compute. Here they are five, written in Python, compiled by Numba once for a mac
 without the interpreter (library.py).
 
 Two things hold that torch's operations do not give. A row's result depends on that row alone: a token has the same bits
-in a chunk of its prompt, by itself, and among others. And the code is the same for all CPUs of a kind, x86-64-v3 or
-AArch64, whatever their vectors: with products of integers, the whole forward pass has the same bits on all of them.
+in a chunk of its prompt, by itself, and among others. And the order of every sum is written down (sums.py), whatever
+the vectors of a CPU: with products of integers, the whole forward pass has the same bits on all of them.
+
+And they draw the next tokens (draw.py).
 """

@@ -1,8 +1,8 @@
 """The kernels as operations `torch.ops.parley`: compiled once for a machine, loaded without Numba.
 
 A start finds the object file beside this module, where an installation may have put it (`python -m
-models.kernels.build`), or in the user's cache; else it compiles one, which takes five seconds. It is named after what
-it was made from: these sources, LLVM and the kind of CPU. Others would compute other bits.
+models.kernels.build`), or in the user's cache; else it compiles one, which takes 20 seconds. It is named after what
+it was made from: these sources, LLVM and the kind of CPU.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _load() -> str | None:
 
 @cache
 def version() -> str:
-    """Eight digits that differ where the bits that kernels compute may differ."""
+    """Eight digits that differ where the code of kernels may differ."""
     import llvmlite
 
     from models.kernels import target
