@@ -34,7 +34,7 @@ class Draw:
     """How the next token of one row is drawn; `tokens` are its prompt and the `index` tokens of its answer so far.
 
     `allowed` is a bit mask of the tokens that may be drawn, token 0 being the lowest bit of the first byte; None: all.
-    `forbidden` tokens are not drawn if others are left.
+    `forbidden` tokens are not drawn, unless no other one is `allowed`.
     """
 
     sampling: Sampling
@@ -82,10 +82,13 @@ class Drawn:
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
     """One token for each row of `logits` [rows, vocabulary], which are changed meanwhile."""
-    before = _adjust(logits, draws)
-    tokens, best = _chosen(logits, draws)
-    for places, numbers in reversed(before):
-        logits[places] = numbers
+    before: list[tuple[tuple[Tensor, ...], Tensor]] = []
+    try:
+        _adjust(before, logits, draws)
+        tokens, best = _chosen(logits, draws)
+    finally:
+        for places, numbers in reversed(before):
+            logits[places] = numbers
     return Drawn(logits, draws, tokens, best)
 
 
@@ -107,9 +110,12 @@ def _chosen(scores: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
 def _by_kernel(scores: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
     """What `choose` returns, some hundred times as fast for a large vocabulary (models/kernels/draw.py)."""
     rows, width = scores.shape
+    assert rows == len(draws), "one draw for each row"
     asked = [draw.sampling for draw in draws]
+    temperatures = [one.temperature if one.temperature > COLDEST else 0.0 for one in asked]
     keys = torch.tensor([key(draw.sampling.seed, draw.index) for draw in draws], dtype=torch.int64)
-    numbers = torch.tensor([[one.temperature, one.top_p, one.min_p] for one in asked], dtype=torch.float32)
+    filters = [[heat, one.top_p, one.min_p] for heat, one in zip(temperatures, asked, strict=True)]
+    numbers = torch.tensor(filters, dtype=torch.float32)
     most = torch.tensor([one.top_k for one in asked], dtype=torch.int64)
     tokens, best = torch.empty(rows, dtype=torch.int64), torch.empty(rows)
     torch.ops.parley.draw(scores, keys, numbers, most, tokens, best, rows, 1, FORMS[scores.dtype], width)
@@ -127,19 +133,18 @@ def _chooser(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
     return compiled(choose) if device == "cpu" else choose
 
 
-def _adjust(logits: Tensor, draws: Sequence[Draw]) -> list[tuple[tuple[Tensor, ...], Tensor]]:
+def _adjust(before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, draws: Sequence[Draw]) -> None:
     """Apply penalties, biases and output constraints of those rows that have any, in place: a copy of all rows costs
-    more than to draw from them. Returns where, and what was there.
+    more than to draw from them. `before` is told where, and what was there.
     """
-    before: list[tuple[tuple[Tensor, ...], Tensor]] = []
     adjusted = [row for row, draw in enumerate(draws) if adjusts(draw.sampling)]
     constrained = [row for row, draw in enumerate(draws) if draw.allowed is not None]
     for row in adjusted:
         penalized = set(draws[row].tokens) if draws[row].sampling.repetition_penalty != 1 else set[int]()
         changes = _changes(draws[row], logits.shape[1])
-        touched = sorted(penalized | changes.keys())
-        _keep(before, logits, [row] * len(touched), touched)
-        _penalize(logits[row], sorted(penalized), draws[row].sampling.repetition_penalty, changes)
+        if touched := sorted(penalized | changes.keys()):
+            _keep(before, logits, [row] * len(touched), touched)
+            _penalize(logits[row], sorted(penalized), draws[row].sampling.repetition_penalty, changes)
     if constrained:
         _keep(before, logits, constrained)
         outside = _outside([draws[row].allowed or b"" for row in constrained], logits.shape[1], logits.device)
@@ -151,7 +156,6 @@ def _adjust(logits: Tensor, draws: Sequence[Draw]) -> list[tuple[tuple[Tensor, .
     if curbed:
         places = _keep(before, logits, *zip(*curbed, strict=True))
         logits[places] = -torch.inf
-    return before
 
 
 def _keep(

@@ -183,9 +183,9 @@ class Runner:
     @torch.inference_mode()
     def check(self, tokens: int = 1) -> None:
         """Compute a dummy step; raises if the device or the model is broken."""
-        nowhere, pages = [0] * tokens, pages_for(tokens, self._pool.size)
+        nowhere, pages = [0] * tokens, pages_for(tokens, self._pool.size) if self._by_kernels else 0
         numbers = tensor_of([*nowhere, *range(tokens), *nowhere, 0, *[0] * pages], self.device)
-        group = Group(0, 1, tokens, pages * self._pool.size, at=3 * tokens + 1, pages=pages)
+        group = Group(0, 1, tokens, pages * self._pool.size or tokens, at=3 * tokens + 1, pages=pages)
         self.forward(Batch(numbers, tokens, 1, [group], [])).sum().item()
 
     @torch.inference_mode()

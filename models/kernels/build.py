@@ -1,4 +1,5 @@
 """Compile all kernels into one object file: `python -m models.kernels.build [FILE]`, by default beside this module.
+With `--all-kinds`, into one for each kind of CPU that a machine like this may have, as an image needs them.
 
 In a process of its own, because Numba takes 150 MB that a worker never needs again.
 """
@@ -6,6 +7,7 @@ In a process of its own, because Numba takes 150 MB that a worker never needs ag
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,10 +79,21 @@ def main(file: Path) -> None:
     unfinished = file.with_suffix(f".{os.getpid()}")
     unfinished.write_bytes(object_code())
     unfinished.replace(file)
+    current = {file.name, *(file_name(kind.name) for kind in target.kinds())}
     for other in file.parent.glob("kernels-*.o"):
-        if other != file:
+        if other.name not in current:
             other.unlink(missing_ok=True)
 
 
+def build_all_kinds() -> None:
+    """Each in a process of its own: Numba compiles for one CPU."""
+    for kind in target.kinds():
+        command = [sys.executable, "-m", "models.kernels.build"]
+        subprocess.run(command, env=os.environ | {target.KIND: kind.name}, check=True)  # noqa: S603 - our own command
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / file_name())
+    if sys.argv[1:] == ["--all-kinds"]:
+        build_all_kinds()
+    else:
+        main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / file_name())

@@ -17,8 +17,6 @@ from models.kernels.sums import highest
 from models.kernels.worker import SIGNATURE, alone, options
 
 _SCORES, _KEYS, _NUMBERS, _MOST, _TOKENS, _BEST, _, _, _, _WIDTH = range(10)
-_COLDEST = 1e-5
-"""As in models/sampler.py."""
 
 
 def worker_of(cells: Cells, _cache: Cells) -> Function:
@@ -38,7 +36,7 @@ def worker_of(cells: Cells, _cache: Cells) -> Function:
             keys, limit = int64_at(values[_KEYS] + row * 16), int64_at(values[_MOST])[row]
             best, token = greedy(scores, width, block, tops)
             temperature, top_p, min_p = numbers[0], numbers[1], numbers[2]
-            if temperature > f32(_COLDEST) and math.isfinite(best):
+            if temperature > f32(0.0) and math.isfinite(best / temperature):
                 if 0 < limit < width or top_p < f32(1.0) or min_p > f32(0.0):
                     limit = limit if limit > 0 else width
                     token = filtered(

@@ -102,7 +102,8 @@ def draw_of(cells: Cells) -> Function:
 
 def filter_of(cells: Cells) -> Function:
     at, read, cell = cells.at, cells.read, cells.size
-    drawn, likelier_of, limit_of = draw_of(cells), _likelier_of(cells), _limit_of(cells)
+    drawn, first_of, likelier_of = draw_of(cells), _first_of(cells), _likelier_of(cells)
+    limit_of = _limit_of(cells)
 
     @njit(**options())
     def filtered(
@@ -111,6 +112,7 @@ def filter_of(cells: Cells) -> Function:
     ) -> int:  # fmt: skip
         """The token of the largest score with noise among those that the filters keep."""
         most = read(at(scores + likeliest * cell), 0) / temperature
+        likeliest = first_of(scores, width, temperature, most, likeliest, tops)
         least, mass = f32(-math.inf), 1.0
         if limit < width:
             least, mass = limit_of(scores, width, temperature, most, limit, kept, tops)
@@ -134,6 +136,23 @@ def filter_of(cells: Cells) -> Function:
             least, end = score, token
 
     return filtered
+
+
+def _first_of(cells: Cells) -> Function:
+    at, read, cell = cells.at, cells.read, cells.size
+
+    @njit(**options())
+    def first_of(scores: int, width: int, temperature: Any, most: Any, likeliest: int, tops: Any) -> int:
+        """The first token with the score `most`: a temperature may make two scores equal."""
+        for first in range(0, likeliest, BLOCK):
+            if tops[first // BLOCK] / temperature == most:
+                row = at(scores + first * cell)
+                for i in range(min(BLOCK, width - first)):
+                    if read(row, i) / temperature == most:
+                        return first + i
+        return likeliest
+
+    return first_of
 
 
 def _likelier_of(cells: Cells) -> Function:
@@ -180,10 +199,12 @@ def _limit_of(cells: Cells) -> Function:
     def limit_of(scores: int, width: int, temperature: Any, most: Any, limit: int, kept: Any, tops: Any) -> Any:
         """The score of number `limit`, and the mass of so many tokens."""
         distance, many = f32(_NEAREST), 0
-        while many < limit:
+        while many < limit and not math.isinf(distance):
             many = collect(scores, width, temperature, most - distance, kept, tops)
             distance = distance * f32(2.0) if distance < f32(_FARTHEST) else f32(math.inf)
-        least = largest_but(kept, many, limit)
+        if many < limit:
+            many = collect(scores, width, temperature, f32(-math.inf), kept, tops)
+        least = largest_but(kept, many, min(limit, many))
         return least, mass_of_largest(kept, many, limit, least, most)
 
     return limit_of

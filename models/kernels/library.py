@@ -54,20 +54,21 @@ def _load() -> str | None:
 
 
 @cache
-def version() -> str:
+def version(kind: str) -> str:
     """Eight digits that differ where the code of kernels may differ."""
     import llvmlite
 
-    from models.kernels import target
-
-    made_from = hashlib.sha256(f"{llvmlite.__version__} {target.kind().name}".encode())
+    made_from = hashlib.sha256(f"{llvmlite.__version__} {kind}".encode())
     for source in sorted(HERE.glob("*.py")):
         made_from.update(source.read_bytes())
     return made_from.hexdigest()[:8]
 
 
-def file_name() -> str:
-    return f"kernels-{version()}.o"
+def file_name(kind: str = "") -> str:
+    """That of the kind of CPU of this name; by default, of this one."""
+    from models.kernels import target
+
+    return f"kernels-{version(kind or target.kind().name)}.o"
 
 
 def object_code() -> bytes:

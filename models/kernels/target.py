@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ class Kind:
     holds_many: bool = False
 
 
+KIND = "PARLEY_KERNELS_KIND"
+"""Of a process that compiles for another CPU than its own (build.py)."""
 KINDS = {
     "x86_64": (Kind("x86-64-v4", _AVX512, "-prefer-256-bit", holds_many=True), Kind("x86-64-v3", _AVX2)),
     "aarch64": (Kind("generic"),),
@@ -41,10 +44,15 @@ def why_not() -> str | None:
     return None
 
 
+def kinds() -> tuple[Kind, ...]:
+    """Those of this machine's architecture."""
+    return KINDS[platform.machine()]
+
+
 def kind() -> Kind:
-    """The best of which this CPU is."""
-    flags = _flags()
-    return next(one for one in KINDS[platform.machine()] if one.needed <= flags)
+    """The best of which this CPU is, or the one that `KIND` names."""
+    flags, named = _flags(), os.environ.get(KIND)
+    return next(one for one in kinds() if (one.name == named if named else one.needed <= flags))
 
 
 def machine() -> Any:

@@ -21,13 +21,9 @@ models/arithmetic.py makes of it.
 ROWS, CACHES = {Form.BFLOAT16}, {Form.BFLOAT16, Form.NARROW_CACHE}
 """The forms whose rows and whose cache are of bfloat16."""
 COMPUTE = """
-import sys
-from models.kernels import library, target
+from models.kernels import library
 from tests.unit.models.kernels.test_bits import bits
 
-name, = sys.argv[1:]
-kinds = [kind for kinds in target.KINDS.values() for kind in kinds if kind.name == name]
-target.KINDS = dict.fromkeys(target.KINDS, kinds)
 assert library.load() is None
 print(bits())
 """
@@ -91,7 +87,7 @@ def test_its_bits_are_those_of_every_machine(kernels):
 @pytest.mark.parametrize("name", kinds_of_this_cpu()[1:])
 def test_compiled_for_a_lesser_cpu_they_are_the_same(name, tmp_path):
     """As a worker of the same fleet on an older machine has them."""
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    command = [sys.executable, "-W", "ignore", "-c", COMPUTE, name]
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), target.KIND: name}
+    command = [sys.executable, "-W", "ignore", "-c", COMPUTE]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.split() == [BITS], done.stderr

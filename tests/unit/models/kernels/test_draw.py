@@ -120,3 +120,40 @@ def test_logits_are_as_before_after_a_draw(kernels, chance):
     assert found[1].token != 3
     assert found[2].token not in (1, 2)
     assert found[3].token == 3, "it is forbidden, and nothing else is allowed"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"presence_penalty": 0.5},
+        {"frequency_penalty": -0.5},
+        {"logit_bias": ((10**9, 1.0), (-1, 2.0))},
+        {"repetition_penalty": 1.2},
+    ],
+)
+def test_what_changes_no_logit_of_a_first_token_is_no_error(kernels, chance, fields):
+    """Nothing was generated yet, or no such token is in the vocabulary."""
+    del kernels
+    logits = torch.randn(2, 50, generator=chance)
+    draws = [Draw(Sampling(temperature=0, **fields), 0), Draw(Sampling(temperature=0, **fields), 0, ())]
+    assert [one.token for one in sample(logits, draws).read()] == logits.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("fields", [{"top_k": 10}, {"top_k": 10, "top_p": 0.5}, {"top_p": 0.5}, {"min_p": 0.1}, {}])
+@pytest.mark.parametrize(("score", "temperature"), [(2e38, 0.5), (1e34, 2e-5), (1.0, math.inf)])
+def test_a_score_that_a_temperature_makes_infinite_ends(kernels, chance, score, temperature, fields):
+    del kernels
+    logits = torch.randn(1, 3000, generator=chance)
+    logits[0, 100:2000], logits[0, 7] = -math.inf, score
+    token = sample(logits, [Draw(Sampling(temperature=temperature, seed=3, **fields), 0)]).read()[0].token
+    assert token == 7 or temperature == math.inf
+    assert 0 <= token < 3000
+
+
+def test_scores_that_a_temperature_makes_equal_are_in_the_order_of_tokens(kernels, monkeypatch):
+    del kernels
+    scores = torch.zeros(1, 8)
+    scores[0, 2], scores[0, 5] = 1.900399923324585, 1.9004000425338745
+    for seed in range(20):
+        draws = [Draw(Sampling(temperature=1.9, top_k=1, seed=seed), 0)]
+        assert sample(scores, draws).read() == by_torch(monkeypatch, scores, draws)

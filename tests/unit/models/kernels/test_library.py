@@ -26,7 +26,7 @@ def test_a_process_that_loads_them_does_not_import_numba(kernels):
 def test_they_are_compiled_and_kept_where_none_are(kernels, tmp_path, monkeypatch, caplog):
     del kernels
     monkeypatch.setattr(library, "HERE", tmp_path)
-    monkeypatch.setattr(library, "file_name", lambda: "kernels-of-this-test.o")
+    monkeypatch.setattr(library, "file_name", lambda *_: "kernels-of-this-test.o")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with caplog.at_level("INFO"):
         code = library.object_code()
