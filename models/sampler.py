@@ -135,7 +135,7 @@ def _chooser(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
 
 def _adjust(before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, draws: Sequence[Draw]) -> None:
     """Apply penalties, biases and output constraints of those rows that have any, in place: a copy of all rows costs
-    more than to draw from them. `before` is told where, and what was there.
+    more than to draw from them. Each change first adds its places and their logits to `before`.
     """
     adjusted = [row for row, draw in enumerate(draws) if adjusts(draw.sampling)]
     constrained = [row for row, draw in enumerate(draws) if draw.allowed is not None]

@@ -41,9 +41,8 @@ def called(name: str, native: str) -> str:
 
 def boxed(kernel: Kernel) -> str:
     rows = len(kernel.tensors)
-    narrow = Form.NARROW_CACHE if kernel.has_cache else Form.FLOAT32
-    names = {form: worker_name(kernel, form) for form in (Form.FLOAT32, Form.BFLOAT16)}
-    names[Form.NARROW_CACHE] = worker_name(kernel, narrow)
+    forms = forms_of(kernel)
+    names = {form: worker_name(kernel, form if form in forms else Form.FLOAT32) for form in Form}
     lines = [
         f"define void @{kernel.symbol}(ptr %stack, i64 %arguments, i64 %results) {{",
     ]

@@ -29,6 +29,12 @@ _DISTANCE_SLACK = 1e-3
 
 
 @njit(inline="always")
+def is_likelier(score: Any, token: int, than: Any, end: int) -> Any:
+    """Than the token `end` with the score `than`."""
+    return score > than or (score == than and token < end)
+
+
+@njit(inline="always")
 def ordered(score: Any) -> Any:
     """An integer in the order of scores."""
     bits = i32(bits_of(score + f32(0.0)))
@@ -84,14 +90,14 @@ def draw_of(cells: Cells) -> Function:
             count, row = min(BLOCK, width - first), at(scores + first * cell)
             for i in range(count):
                 score = read(row, i) / temperature
-                is_in = score > least or (score == least and first + i < end)
-                block[i] = score + near_noise(hashed(first + i, one, other)) if is_in else f32(-math.inf)
+                near = score + near_noise(hashed(first + i, one, other))
+                block[i] = near if is_likelier(score, first + i, least, end) else f32(-math.inf)
             top = highest(block, count)
             slack = f32(NEAR) + f32(_ROUNDING) * abs(top)
-            near = max(best - slack, top - slack - slack)
-            if top > f32(-math.inf) and top >= near:
+            enough = max(best - slack, top - slack - slack)
+            if top > f32(-math.inf) and top >= enough:
                 for i in range(count):
-                    if block[i] >= near:
+                    if block[i] >= enough:
                         found = read(row, i) / temperature + exact_noise(hashed(first + i, one, other))
                         if found > best:
                             best, token = found, first + i
@@ -170,9 +176,9 @@ def _likelier_of(cells: Cells) -> Function:
             count, row = min(BLOCK, width - first), at(scores + first * cell)
             for i in range(count):
                 score = read(row, i) / temperature
-                is_likelier = score > least or (score == least and first + i < token)
-                many += 1 if is_likelier else 0
-                block[i] = exp(score - most) if is_likelier else f32(0.0)
+                is_above = is_likelier(score, first + i, least, token)
+                many += 1 if is_above else 0
+                block[i] = exp(score - most) if is_above else f32(0.0)
             mass += f64(total(block, count))
         return many, mass
 
