@@ -43,8 +43,9 @@ log = logging.getLogger(__name__)
 MARGIN_S = 60.0
 _AT_ONCE = 4
 _POLL_MS = 200
-_OPEN_S = 0.5
-"""How long records of open transactions are waited for. A commit takes some hundredths of a second."""
+_OPEN_S = 3.0
+"""How long records of open transactions are waited for. A commit takes some hundredths of a second, on a broker whose
+machine is overloaded more than one; the transaction of a worker that died ends when its successor begins."""
 _MOST_OF_A_BATCH = 500
 """Records, after which other tasks of the event loop run."""
 
