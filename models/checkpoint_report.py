@@ -26,6 +26,7 @@ from models.linear.embedding import NarrowEmbedding
 from models.linear.layer import ServedLinear
 from models.linear.replacing import held_bytes
 from models.model_report import CallsPerMessage, EnginePath, ModelReport, Rendering, TemplateSummary, Thinking
+from models.names_pattern import names_pattern
 from models.prompts import PromptBuilder, PromptError
 from models.reasoning import tags_of
 from models.template_features import ToolsIn, user
@@ -283,11 +284,9 @@ def _layers_in(checkpoint: Checkpoint) -> int:
 def _missing_end(checkpoint: Checkpoint, texts: Sequence[str]) -> str:
     """The special token that follows an answer, if it is no end. One that stands alone there may be the next role."""
     special = control_tokens(checkpoint.tokenizer).special
-    names = "|".join(re.escape(name) for name in sorted(special, key=len, reverse=True))
-    if not names:
-        return ""
+    names = re.compile(names_pattern(special))
     for between in _AFTER_ANSWER.findall("\n".join(texts)):
-        after = re.findall(names, between)
+        after = names.findall(between)
         if len(after) > 1 and between.lstrip().startswith(after[0]):
             return "" if special[after[0]] in checkpoint.eos else after[0]
     return ""

@@ -21,6 +21,8 @@ from functools import lru_cache
 
 from tokenizers import Tokenizer
 
+from models.names_pattern import names_pattern
+
 SEGMENTS = 8192
 LONGEST = 2000
 """Characters of a segment that is cached: the cache takes some 20 MB at most."""
@@ -36,7 +38,7 @@ class SegmentTokenizer:
         added = backend.get_added_tokens_decoder()
         self._id_of = {token.content: number for number, token in added.items() if token.content}
         names = sorted(self._id_of, key=len, reverse=True)
-        self._cut = re.compile(f"({'|'.join(map(re.escape, names))})") if names else None
+        self._cut = re.compile(f"({names_pattern(names)})")
         self._cached = lru_cache(SEGMENTS)(self._encode)
         plain = all(not (one.lstrip or one.rstrip or one.single_word or one.normalized) for one in added.values())
         self.is_segmented = bool(names) and plain and self._agrees(names)
@@ -45,7 +47,6 @@ class SegmentTokenizer:
         return self._by_segment(text) if self.is_segmented else list(self._encode(text))
 
     def _by_segment(self, text: str) -> list[int]:
-        assert self._cut is not None
         ids: list[int] = []
         for index, part in enumerate(self._cut.split(text)):
             if index % 2:

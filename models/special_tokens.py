@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from models.names_pattern import names_pattern
 from models.normalizing import Normalizing
 
 JOINER = "\u2060"
@@ -31,7 +32,7 @@ class SpecialTokens:
         if normalizing is not None:
             spelled |= {normalizing.of(name) for name in spelled} - {""}
         longest_first = sorted(spelled, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        self._pattern = re.compile(names_pattern(spelled))
         firsts = "".join(sorted({name[0] for name in longest_first}))
         self._firsts = re.compile(f"[{re.escape(firsts)}]", re.IGNORECASE) if firsts else None
         self._reach = len(longest_first[0]) - 1 if longest_first else 0
@@ -42,8 +43,6 @@ class SpecialTokens:
 
     def found_in(self, text: str) -> list[str]:
         """The names in the text, and then those in what the tokenizer makes of it."""
-        if self._pattern is None:
-            return []
         read = self._normalized(text)
         return self._pattern.findall(text) + (self._pattern.findall(read) if read != text else [])
 
@@ -70,31 +69,29 @@ class SpecialTokens:
 
     def removed_from(self, text: str) -> str:
         """The text without them, in time linear in its length."""
-        if self._pattern is None:
-            return text
-        plain = text if self._pattern.search(text) is None else self._without(self._pattern, text)
+        plain = text if self._pattern.search(text) is None else self._without(text)
         read = self._normalized(plain)
         if read is text:
             return text
-        return plain if self._pattern.search(read) is None else self._without(self._pattern, read)
+        return plain if self._pattern.search(read) is None else self._without(read)
 
     def _normalized(self, text: str) -> str:
         return text if self._normalizing is None else self._normalizing.of(text)
 
-    def _without(self, pattern: re.Pattern[str], text: str) -> str:
+    def _without(self, text: str) -> str:
         kept = _Kept()
         at = 0
-        while (found := pattern.search(text, at)) is not None:
+        while (found := self._pattern.search(text, at)) is not None:
             kept.append(text[at : found.start()])
-            at = self._close(pattern, kept, text, found.end())
+            at = self._close(kept, text, found.end())
         kept.append(text[at:])
         return kept.text
 
-    def _close(self, pattern: re.Pattern[str], kept: _Kept, text: str, at: int) -> int:
+    def _close(self, kept: _Kept, text: str, at: int) -> int:
         """Remove what the seam between `kept` and the text from `at` on has joined; returns where the rest begins."""
         while True:
             before = kept.last(self._reach)
-            found = pattern.search(before + text[at : at + self._reach])
+            found = self._pattern.search(before + text[at : at + self._reach])
             if found is None or found.start() >= len(before):
                 return at
             kept.drop(len(before) - found.start())
