@@ -70,6 +70,12 @@ class Sampling:
         """Whether the text so far alone determines the next token: neither noise does, nor what was written when."""
         return not (self.temperature > 0 or self.presence_penalty or self.frequency_penalty)
 
+    @property
+    def changes_logits(self) -> bool:
+        """Whether a penalty or a bias does."""
+        penalized = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1
+        return bool(self.logit_bias or penalized)
+
 
 class ConstraintKind(enum.StrEnum):
     JSON = "json"

@@ -9,19 +9,21 @@ so that the other rows continue.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isfinite
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from models.generation import Sampling, TokenLogprob
 from models.kernels import library as kernels
 from models.kernels.schemas import Form
+from models.logit_changes import LogitChanges
 from models.noise import gumbel, key
 from models.torchscript import compiled
 
@@ -31,15 +33,16 @@ COLDEST = 1e-5  # up to this temperature the largest logit is taken: float32 can
 
 @dataclass(slots=True, eq=False)  # not frozen, which would triple the cost: one is created per row and step
 class Draw:
-    """How the next token of one row is drawn; `tokens` are its prompt and the `index` tokens of its answer so far.
+    """How the next token of one row is drawn, the one at `index` of its answer.
 
-    `allowed` is a bit mask of the tokens that may be drawn, token 0 being the lowest bit of the first byte; None: all.
-    `forbidden` tokens are not drawn, unless no other one is `allowed`.
+    `changes` are those of its penalties and biases, None if it has none. `allowed` is a bit mask of the tokens that may
+    be drawn, token 0 being the lowest bit of the first byte; None: all. `forbidden` tokens are not drawn, unless no
+    other one is `allowed`.
     """
 
     sampling: Sampling
     index: int
-    tokens: Sequence[int] = ()
+    changes: LogitChanges | None = None
     allowed: bytes | None = None
     forbidden: tuple[int, ...] = ()
 
@@ -137,14 +140,10 @@ def _adjust(before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, dra
     """Apply penalties, biases and output constraints of those rows that have any, in place: a copy of all rows costs
     more than to draw from them. Each change first adds its places and their logits to `before`.
     """
-    adjusted = [row for row, draw in enumerate(draws) if adjusts(draw.sampling)]
     constrained = [row for row, draw in enumerate(draws) if draw.allowed is not None]
-    for row in adjusted:
-        penalized = set(draws[row].tokens) if draws[row].sampling.repetition_penalty != 1 else set[int]()
-        changes = _changes(draws[row], logits.shape[1])
-        if touched := sorted(penalized | changes.keys()):
-            _keep(before, logits, [row] * len(touched), touched)
-            _penalize(logits[row], sorted(penalized), draws[row].sampling.repetition_penalty, changes)
+    changed = {row: draw.changes for row, draw in enumerate(draws) if draw.changes is not None}
+    if changed:
+        _change(before, logits, changed)
     if constrained:
         _keep(before, logits, constrained)
         outside = _outside([draws[row].allowed or b"" for row in constrained], logits.shape[1], logits.device)
@@ -159,31 +158,30 @@ def _adjust(before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, dra
 
 
 def _keep(
-    before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, *places: Sequence[int]
+    before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, *places: Sequence[int] | NDArray[np.int64]
 ) -> tuple[Tensor, ...]:
-    at = tuple(torch.tensor(one, device=logits.device) for one in places)
+    at = tuple(moved_to(torch.tensor(one), logits) for one in places)
     before.append((at, logits[at]))
     return at
 
 
-def _changes(draw: Draw, vocabulary: int) -> dict[int, float]:
-    """What is added to a row's logits."""
-    sampling, tokens = draw.sampling, draw.tokens
-    changes = {token: bias for token, bias in sampling.logit_bias if 0 <= token < vocabulary}
-    for token, count in Counter(tokens[len(tokens) - draw.index :]).items():
-        penalty = sampling.presence_penalty + sampling.frequency_penalty * count
-        changes[token] = changes.get(token, 0.0) - penalty
-    return changes
-
-
-def _penalize(row: Tensor, penalized: list[int], penalty: float, changes: dict[int, float]) -> None:
-    if penalized:
-        at = torch.tensor(penalized, device=row.device)
-        values = row[at]
-        row[at] = torch.where(values > 0, values / penalty, values * penalty)
-    if changes:
-        at = torch.tensor(list(changes), device=row.device)
-        row[at] += torch.tensor(list(changes.values()), dtype=row.dtype, device=row.device)
+def _change(
+    before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, changed: Mapping[int, LogitChanges]
+) -> None:
+    """Apply the changes of these rows, all at once."""
+    rows = np.repeat([*changed], [len(changes.tokens) for changes in changed.values()])
+    tokens, factors, addends = (
+        np.concatenate(parts)
+        for parts in zip(*((one.tokens, one.factors, one.addends) for one in changed.values()), strict=True)
+    )
+    inside = np.flatnonzero(tokens < logits.shape[1])
+    if not len(inside):
+        return
+    places = _keep(before, logits, rows[inside], tokens[inside])
+    _, values = before[-1]
+    factor, addend = moved_to(torch.from_numpy(np.stack([factors[inside], addends[inside]])), logits)
+    scaled = torch.where(values > 0, values / factor.float(), values * factor.float()).to(logits.dtype)
+    logits[places] = scaled + addend.to(logits.dtype)
 
 
 def _curbed(row: Tensor, forbidden: tuple[int, ...]) -> tuple[int, ...]:
@@ -200,16 +198,6 @@ def _outside(allowed: Sequence[bytes], vocabulary: int, device: torch.device) ->
     packed = torch.frombuffer(bytearray(b"".join(allowed)), dtype=torch.uint8).view(len(allowed), -1).to(device)
     bits = packed.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8, device=device)
     return (bits & 1).view(len(allowed), -1)[:, :vocabulary] == 0
-
-
-def adjusts(sampling: Sampling) -> bool:
-    """Whether the answer so far influences how the next token is drawn."""
-    return bool(
-        sampling.logit_bias
-        or sampling.presence_penalty
-        or sampling.frequency_penalty
-        or sampling.repetition_penalty != 1
-    )
 
 
 def choose(

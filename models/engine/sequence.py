@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from models.detokenizer import AnswerText, Vocabulary
 from models.engine.compute.pages import Node, PagePool, Sharing
 from models.generation import Delta, End, FinishReason, Job, TokenLogprob, Usage
-from models.sampler import Draw, Token, adjusts
+from models.logit_changes import LogitChanges
+from models.sampler import Draw, Token
 from models.structured import Matcher
 from models.token_stream import TokenStream
 
@@ -25,6 +26,7 @@ class SequenceState:
     __slots__ = (
         "arrived",
         "cached",
+        "changes",
         "compiling",
         "computed",
         "confidence",
@@ -52,6 +54,7 @@ class SequenceState:
         self.arrived = arrived
         self.tokens: list[int] = [*job.prompt, *job.generated]
         self.prompt_length = len(job.prompt)
+        self.changes = LogitChanges.of(job.sampling, job.prompt, job.generated)
         self.eos: tuple[int, ...] = ()
         self.limit = min(self.prompt_length + job.max_tokens, context_length)
         self.text: AnswerText | None = None
@@ -85,7 +88,7 @@ class SequenceState:
         are drawn.
         """
         sampling = self.job.sampling
-        free = self.matcher is None and sampling.logprobs is None and not adjusts(sampling)
+        free = self.matcher is None and sampling.logprobs is None and self.changes is None
         free = free and self.answered + 1 >= self.job.min_tokens
         return free and len(self.tokens) + 1 < self.limit
 
@@ -96,17 +99,17 @@ class SequenceState:
     def draw(self, end: int) -> Draw:
         """How the token at `end` is drawn: the next one, or one after tokens that are not known yet."""
         allowed = None if self.matcher is None else self.matcher.ahead(())[0]
-        return Draw(self.job.sampling, end - self.prompt_length, self.tokens, allowed, self._forbidden(end))
+        return Draw(self.job.sampling, end - self.prompt_length, self.changes, allowed, self._forbidden(end))
 
     def draws(self, draft: Sequence[int]) -> list[Draw]:
         """How the next token is drawn, and the one after each of `draft`, which must satisfy the output constraint."""
-        tokens = [*self.tokens, *draft]
-        ends = range(len(self.tokens), len(tokens) + 1)
-        masks = [None] * len(ends) if self.matcher is None else self.matcher.ahead(draft)
-        return [
-            Draw(self.job.sampling, end - self.prompt_length, tokens[:end], mask, self._forbidden(end))
-            for end, mask in zip(ends, masks, strict=True)
-        ]
+        masks = [None] * (len(draft) + 1) if self.matcher is None else self.matcher.ahead(draft)
+        draws = []
+        for ahead, mask in zip(range(len(draft) + 1), masks, strict=True):
+            end = len(self.tokens) + ahead
+            changes = None if self.changes is None else self.changes.after(draft[:ahead])
+            draws.append(Draw(self.job.sampling, end - self.prompt_length, changes, mask, self._forbidden(end)))
+        return draws
 
     def read(self, vocabulary: Vocabulary, eos: frozenset[int] = frozenset()) -> End | None:
         """Process the part of the answer that exists; its end if a stop string ends it."""
@@ -138,6 +141,8 @@ class SequenceState:
         if token in eos:
             return Delta(index, (), "", prompt_logprobs=scores) if scores else None, self.end(FinishReason.STOP)
         self.tokens.append(token)
+        if self.changes is not None:
+            self.changes.append(token)
         logprobs = () if drawn.logprob is None else (drawn.logprob,)
         part = self.text.step(token)
         delta = Delta(index, (token,), part.text, logprobs, part.calls, scores, part.reasoning)

@@ -30,9 +30,7 @@ class OwnDraws:
     def of(cls, job: Job) -> Self | None:
         """None for an answer that vLLM's sampler draws as well: the likeliest token of each step."""
         sampling = job.sampling
-        is_adjusted = sampling.logit_bias or sampling.presence_penalty or sampling.frequency_penalty
-        is_adjusted = is_adjusted or sampling.repetition_penalty != 1
-        if sampling.temperature <= COLDEST and not is_adjusted and job.constraint is None:
+        if sampling.temperature <= COLDEST and not sampling.changes_logits and job.constraint is None:
             return None
         return cls(sampling, len(job.generated), job.min_tokens, job.constraint)
 

@@ -21,6 +21,7 @@ from vllm.v1.sample.logits_processor import (  # type: ignore[import-not-found,u
 )
 
 from models.generation import Sampling
+from models.logit_changes import LogitChanges
 from models.sampler import Draw, sample
 from models.structured.compiler import ConstraintCompiler
 from models.structured.matcher import Matcher
@@ -50,15 +51,17 @@ class Row:
         compiled: Callable[[], Matcher | None],
     ) -> None:
         self._own = own
-        self._prompt = prompt
         self._output = output
         self._eos = tuple(eos)
+        own_prompt = len(prompt) - own.generated
+        self._changes = LogitChanges.of(own.sampling, prompt[:own_prompt], prompt[own_prompt:])
+        self._changed = 0
         self._matcher: Matcher | None = None
         self._read = 0
         self._has_failed = False
         try:
             self._matcher = compiled()
-            self._advance(prompt[len(prompt) - own.generated :])
+            self._advance(prompt[own_prompt:])
         except BaseException as error:  # noqa: BLE001 - one bad answer must not hurt the others
             self._fail(error)
 
@@ -75,9 +78,14 @@ class Row:
                 self._fail(error)
         if self._has_failed:
             last = self._eos[0] if self._eos else 0
-            return Draw(Sampling(temperature=0, logit_bias=((last, _CERTAIN),)), index)
+            certain = Sampling(temperature=0, logit_bias=((last, _CERTAIN),))
+            return Draw(certain, index, LogitChanges.of(certain, ()))
         forbidden = self._eos if index < self._own.min_tokens else ()
-        return Draw(self._own.sampling, index, (*self._prompt, *self._output), allowed, forbidden)
+        if self._changes is not None:
+            for token in self._output[self._changed :]:
+                self._changes.append(token)
+            self._changed = len(self._output)
+        return Draw(self._own.sampling, index, self._changes, allowed, forbidden)
 
     def _advance(self, tokens: Sequence[int]) -> None:
         if self._matcher is not None:

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from models.generation import Sampling
+from models.logit_changes import LogitChanges
 from models.noise import gumbel, key
 from models.sampler import Draw, _chooser, likeliest, sample
 
@@ -13,7 +14,8 @@ def logits(rows=1, seed=0):
 
 
 def draw(index=0, tokens=(), **fields):
-    return Draw(Sampling(**fields), index, tokens)
+    sampling, prompt = Sampling(**fields), len(tokens) - index
+    return Draw(sampling, index, LogitChanges.of(sampling, tokens[:prompt], tokens[prompt:]))
 
 
 def drawn(logits, draws):

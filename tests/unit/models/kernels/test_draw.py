@@ -14,6 +14,7 @@ from numba import njit
 from models.generation import Sampling
 from models.kernels import library
 from models.kernels.noise import NEAR, exact_noise, hashed, near_noise
+from models.logit_changes import LogitChanges
 from models.noise import gumbel, key
 from models.sampler import Draw, sample
 
@@ -108,11 +109,13 @@ def test_logits_are_as_before_after_a_draw(kernels, chance):
     del kernels
     logits = torch.randn(4, 400, generator=chance)
     before = logits.clone()
+    repeated = Sampling(repetition_penalty=1.3, presence_penalty=0.5, logit_bias=((7, 4.0),))
+    frequent = Sampling(temperature=0, frequency_penalty=1.0)
     draws = [
-        Draw(Sampling(repetition_penalty=1.3, presence_penalty=0.5, logit_bias=((7, 4.0),)), 2, (5, 5, 9, 7)),
-        Draw(Sampling(temperature=0), 2, (), b"\xff" * 3 + bytes(47), (3,)),
-        Draw(Sampling(logprobs=2), 0, (), None, (1, 2)),
-        Draw(Sampling(temperature=0, frequency_penalty=1.0), 1, (3, 3), b"\x08" + bytes(49), (3,)),
+        Draw(repeated, 2, LogitChanges.of(repeated, (5, 5), (9, 7))),
+        Draw(Sampling(temperature=0), 2, None, b"\xff" * 3 + bytes(47), (3,)),
+        Draw(Sampling(logprobs=2), 0, None, None, (1, 2)),
+        Draw(frequent, 1, LogitChanges.of(frequent, (3,), (3,)), b"\x08" + bytes(49), (3,)),
     ]
     found = sample(logits, draws).read()
     assert torch.equal(logits, before)
@@ -135,7 +138,8 @@ def test_what_changes_no_logit_of_a_first_token_is_no_error(kernels, chance, fie
     """Nothing was generated yet, or no such token is in the vocabulary."""
     del kernels
     logits = torch.randn(2, 50, generator=chance)
-    draws = [Draw(Sampling(temperature=0, **fields), 0), Draw(Sampling(temperature=0, **fields), 0, ())]
+    sampling = Sampling(temperature=0, **fields)
+    draws = [Draw(sampling, 0), Draw(sampling, 0, LogitChanges.of(sampling, ()))]
     assert [one.token for one in sample(logits, draws).read()] == logits.argmax(-1).tolist()
 
 
