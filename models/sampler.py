@@ -85,10 +85,18 @@ class Drawn:
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
     """One token for each row of `logits` [rows, vocabulary], which are changed meanwhile."""
+    masks = {row: _curbed(draw.allowed, draw.forbidden) for row, draw in enumerate(draws) if draw.allowed is not None}
     before: list[tuple[tuple[Tensor, ...], Tensor]] = []
     try:
         _adjust(before, logits, draws)
-        tokens, best = _chosen(logits, draws)
+        if logits.device.type == "cpu" and logits.dtype in FORMS and kernels.load() is None:
+            tokens, best = _by_kernel(logits.contiguous(), draws, masks)
+        else:
+            if masks:
+                rows = _keep(before, logits, [*masks])
+                outside = _outside([*masks.values()], logits.shape[1], logits.device)
+                logits[rows] = logits[rows].masked_fill(outside, -torch.inf)
+            tokens, best = _chosen(logits, draws)
     finally:
         for places, numbers in reversed(before):
             logits[places] = numbers
@@ -96,8 +104,6 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
 
 
 def _chosen(scores: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
-    if scores.device.type == "cpu" and scores.dtype in FORMS and kernels.load() is None:
-        return _by_kernel(scores.contiguous(), draws)
     random = [(row, draw.sampling) for row, draw in enumerate(draws) if draw.sampling.temperature > COLDEST]
     return _chooser(scores.device.type)(
         scores,
@@ -110,8 +116,8 @@ def _chosen(scores: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
     )
 
 
-def _by_kernel(scores: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
-    """What `choose` returns, some hundred times as fast for a large vocabulary (models/kernels/draw.py)."""
+def _by_kernel(scores: Tensor, draws: Sequence[Draw], masks: Mapping[int, bytes]) -> tuple[Tensor, Tensor]:
+    """What `choose` returns of masked scores, some hundred times as fast for a large vocabulary (kernels/draw.py)."""
     rows, width = scores.shape
     assert rows == len(draws), "one draw for each row"
     asked = [draw.sampling for draw in draws]
@@ -120,9 +126,20 @@ def _by_kernel(scores: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
     filters = [[heat, one.top_p, one.min_p] for heat, one in zip(temperatures, asked, strict=True)]
     numbers = torch.tensor(filters, dtype=torch.float32)
     most = torch.tensor([one.top_k for one in asked], dtype=torch.int64)
+    joined, starts = _joined(masks, rows, -(-width // 8))
     tokens, best = torch.empty(rows, dtype=torch.int64), torch.empty(rows)
-    torch.ops.parley.draw(scores, keys, numbers, most, tokens, best, rows, 1, FORMS[scores.dtype], width)
+    torch.ops.parley.draw(
+        scores, keys, numbers, most, joined, starts, tokens, best, rows, 1, FORMS[scores.dtype], width
+    )
     return tokens, best
+
+
+def _joined(masks: Mapping[int, bytes], rows: int, size: int) -> tuple[Tensor, Tensor]:
+    """`size` bytes of each mask, one behind the other, and where each row's starts, -1 if it has none."""
+    starts = torch.full((rows,), -1)
+    starts[[*masks]] = torch.arange(len(masks)) * size
+    whole = b"".join(mask[:size].ljust(size, b"\0") for mask in masks.values())
+    return torch.frombuffer(bytearray(whole or bytes(1)), dtype=torch.uint8), starts
 
 
 def _sent(found: Tensor) -> Tensor:
@@ -137,23 +154,15 @@ def _chooser(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def _adjust(before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, draws: Sequence[Draw]) -> None:
-    """Apply penalties, biases and output constraints of those rows that have any, in place: a copy of all rows costs
-    more than to draw from them. Each change first adds its places and their logits to `before`.
+    """Apply penalties and biases, and what is forbidden to rows without a mask, in place: a copy of all rows costs more
+    than to draw from them. Each change first adds its places and their logits to `before`.
     """
-    constrained = [row for row, draw in enumerate(draws) if draw.allowed is not None]
     changed = {row: draw.changes for row, draw in enumerate(draws) if draw.changes is not None}
     if changed:
         _change(before, logits, changed)
-    if constrained:
-        _keep(before, logits, constrained)
-        outside = _outside([draws[row].allowed or b"" for row in constrained], logits.shape[1], logits.device)
-        at = torch.tensor(constrained, device=logits.device)
-        logits[at] = logits[at].masked_fill(outside, -torch.inf)
-    curbed = [(row, token) for row, draw in enumerate(draws) if draw.allowed is None for token in draw.forbidden]
-    # A complete output constraint allows only the end.
-    curbed += [(row, token) for row in constrained for token in _curbed(logits[row], draws[row].forbidden)]
-    if curbed:
-        places = _keep(before, logits, *zip(*curbed, strict=True))
+    forbidden = [(row, token) for row, draw in enumerate(draws) if draw.allowed is None for token in draw.forbidden]
+    if forbidden:
+        places = _keep(before, logits, *zip(*forbidden, strict=True))
         logits[places] = -torch.inf
 
 
@@ -184,13 +193,14 @@ def _change(
     logits[places] = scaled + addend.to(logits.dtype)
 
 
-def _curbed(row: Tensor, forbidden: tuple[int, ...]) -> tuple[int, ...]:
-    """The forbidden tokens of a constrained row, if others are left."""
+def _curbed(allowed: bytes, forbidden: tuple[int, ...]) -> bytes:
+    """The mask without the forbidden tokens, if others are left: a complete output constraint allows only the end."""
     if not forbidden:
-        return ()
-    rest = row.clone()
-    rest[list(forbidden)] = -torch.inf
-    return forbidden if bool((rest > -torch.inf).any()) else ()
+        return allowed
+    rest = bytearray(allowed)
+    for token in forbidden:
+        rest[token >> 3] &= ~(1 << (token & 7))
+    return bytes(rest) if rest.strip(b"\0") else allowed
 
 
 def _outside(allowed: Sequence[bytes], vocabulary: int, device: torch.device) -> Tensor:

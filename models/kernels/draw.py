@@ -12,15 +12,15 @@ from numba import njit
 
 from models.kernels.filters import BLOCK, draw_of, filter_of
 from models.kernels.functions import f32
-from models.kernels.memory import Cells, Function, allocate, float32_at, int64_at, release
+from models.kernels.memory import Cells, Function, allocate, float32_at, int8_at, int64_at, release
 from models.kernels.sums import highest
 from models.kernels.worker import SIGNATURE, alone, options
 
-_SCORES, _KEYS, _NUMBERS, _MOST, _TOKENS, _BEST, _, _, _, _WIDTH = range(10)
+_SCORES, _KEYS, _NUMBERS, _MOST, _MASKS, _STARTS, _TOKENS, _BEST, _, _, _, _WIDTH = range(12)
 
 
 def worker_of(cells: Cells, _cache: Cells) -> Function:
-    greedy, drawn, filtered = _greedy_of(cells), draw_of(cells), filter_of(cells)
+    greedy, drawn, filtered, masked = _greedy_of(cells), draw_of(cells), filter_of(cells), _mask_of(cells)
     cell = cells.size
 
     @njit(SIGNATURE, **alone())
@@ -28,12 +28,16 @@ def worker_of(cells: Cells, _cache: Cells) -> Function:
         values = int64_at(stack)
         width = values[_WIDTH]
         blocks = (width + BLOCK - 1) // BLOCK
-        space = allocate((BLOCK + blocks + width + 1) * 4)
+        space = allocate((BLOCK + blocks + width + 1) * 4 + width * cell)
         block, tops = float32_at(space), float32_at(space + BLOCK * 4)
-        kept = float32_at(space + (BLOCK + blocks) * 4)
+        kept, allowed = float32_at(space + (BLOCK + blocks) * 4), space + (BLOCK + blocks + width + 1) * 4
         for row in range(begin, end):
             scores, numbers = values[_SCORES] + row * width * cell, float32_at(values[_NUMBERS] + row * 12)
             keys, limit = int64_at(values[_KEYS] + row * 16), int64_at(values[_MOST])[row]
+            start = int64_at(values[_STARTS])[row]
+            if start >= 0:
+                masked(scores, width, values[_MASKS] + start, allowed)
+                scores = allowed
             best, token = greedy(scores, width, block, tops)
             temperature, top_p, min_p = numbers[0], numbers[1], numbers[2]
             if temperature > f32(0.0) and math.isfinite(best / temperature):
@@ -50,6 +54,25 @@ def worker_of(cells: Cells, _cache: Cells) -> Function:
         release(space)
 
     return worker
+
+
+def _mask_of(cells: Cells) -> Function:
+    at, write, cell = cells.at, cells.write, cells.size
+
+    @njit(**options())
+    def masked(scores: int, width: int, mask: int, out: int) -> None:
+        """Copy the scores of tokens whose bit is set to `out`, which has the least of all for the others."""
+        source, bits = at(scores), int8_at(mask)
+        for first in range(0, width, 8):
+            byte, target = bits[first >> 3], at(out + first * cell)
+            for i in range(min(8, width - first)):
+                write(target, i, f32(-math.inf))
+            if byte != 0:
+                for i in range(min(8, width - first)):
+                    if (byte >> i) & 1:
+                        target[i] = source[first + i]
+
+    return masked
 
 
 def _greedy_of(cells: Cells) -> Function:

@@ -78,9 +78,10 @@ QUANTIZE = Kernel("quantize", ("given", "quants!", "scales!"), "int size, int is
 """`given` [T, size] and `scales` [T] in float32, `quants` [T, size] in int8 or, for FBGEMM, in float32."""
 SCALE = Kernel("scale", ("found!", "scales", "bias"), "int outputs, int has_bias")
 """`found` [T, outputs] by `scales` [T], plus `bias` [outputs]; all in float32."""
-DRAW = Kernel("draw", ("scores", "noise_keys", "numbers", "most", "tokens!", "best!"), "int width")
+DRAW = Kernel("draw", ("scores", "noise_keys", "numbers", "most", "masks", "starts", "tokens!", "best!"), "int width")
 """`scores` [T, width]. For each row, the two `noise_keys` of its token [T, 2] and the `most` tokens that it keeps [T],
-0 for all, in int64; its temperature, 0 for the largest score, its top_p and min_p in `numbers` [T, 3]. `tokens` [T] are
-what is drawn, `best` [T] the largest score, in float32.
+0 for all, in int64; its temperature, 0 for the largest score, its top_p and min_p in `numbers` [T, 3]. Its mask starts
+at the byte of `masks` that `starts` [T] says in int64, -1 if it has none: a bit for each token that may be drawn, the
+lowest one first. `tokens` [T] are what is drawn, `best` [T] the largest score of those, in float32.
 """
 KERNELS = (ADD_NORM, ROTATE, ATTEND, GATE, QUANTIZE, SCALE, DRAW)

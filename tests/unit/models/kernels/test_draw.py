@@ -65,6 +65,38 @@ def test_it_draws_what_torch_draws(kernels, chance, monkeypatch, dtype, width, k
         assert not theirs.finite or ours.token == theirs.token, draws[number].sampling
 
 
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 1.0])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_of_what_masks_allow_it_draws_what_torch_draws(kernels, chance, monkeypatch, dtype, width, share):
+    """Half of the rows have one, some with a token that is forbidden besides. The first token is in all masks."""
+    del kernels
+    seeds = random.Random(width)
+    scores = scores_of(chance, width, "real").to(dtype)
+    draws = []
+    for number, one in enumerate(FILTERS):
+        sampling = Sampling(temperature=seeds.choice(TEMPERATURES), seed=seeds.getrandbits(63), **one)
+        bits = sum(1 << token for token in range(width) if token == 0 or seeds.random() < share)
+        mask = bits.to_bytes(width // 8 + 1, "little") if number % 2 else None
+        draws.append(Draw(sampling, number, None, mask, (0,) if number % 3 == 0 else ()))
+    before = scores.clone()
+    found, expected = sample(scores, draws).read(), by_torch(monkeypatch, scores, draws)
+    assert torch.equal(scores, before)
+    assert [one.finite for one in found] == [one.finite for one in expected]
+    for draw, ours, theirs in zip(draws, found, expected, strict=True):
+        assert not theirs.finite or ours.token == theirs.token, draw.sampling
+        assert draw.allowed is None or draw.allowed[ours.token >> 3] >> (ours.token & 7) & 1
+
+
+def test_what_a_mask_rules_out_may_be_broken(kernels, chance):
+    del kernels
+    scores = torch.randn(2, 100, generator=chance)
+    scores[:, 50] = math.nan
+    (allowed, other) = sample(scores, [Draw(Sampling(), 0, None, b"\x06" + bytes(12)), Draw(Sampling(), 0)]).read()
+    assert allowed.finite
+    assert allowed.token in (1, 2)
+    assert not other.finite
+
+
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 @pytest.mark.parametrize("fields", [{}, {"top_p": 0.5}, {"top_k": 3}, {"top_k": 3, "top_p": 0.9, "min_p": 0.1}])
 def test_a_broken_row_is_noticed_and_others_are_not_concerned(kernels, chance, broken, fields):
