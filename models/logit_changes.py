@@ -1,7 +1,8 @@
 """What the penalties and biases of an answer do to its logits, kept from one token to the next.
 
 Found anew for each token, they took time in proportion to prompt and answer: of a step of 32 answers behind 8,000
-tokens each, a repetition penalty took 72 ms, as long as the model. A token changes one place of them.
+tokens each, a repetition penalty took 69 ms, longer than a model of 270 million parameters. A token changes one
+place of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from models.generation import Sampling
 
 
 class LogitChanges:
-    """Those of one answer. A logit is divided by its factor, multiplied if it is negative, and its addend is added."""
+    """Those of one answer. A logit is divided by its factor, a negative one is multiplied by it; then its addend is
+    added.
+    """
 
     __slots__ = ("_addends", "_biases", "_counts", "_factors", "_places", "_sampling", "_tokens")
 
@@ -73,7 +76,8 @@ class LogitChanges:
         """Those if the answer went on with `tokens`."""
         if not tokens:
             return self
-        changes = LogitChanges(self._sampling, ())
+        changes = LogitChanges(Sampling(), ())
+        changes._sampling, changes._biases = self._sampling, self._biases
         changes._places, changes._counts = self._places.copy(), self._counts.copy()
         changes._tokens, changes._factors = self._tokens.copy(), self._factors.copy()
         changes._addends = self._addends.copy()

@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterable
 
 DEEPEST = 150
-"""Letters at which names part, one within the other. `re` compiles groups by recursion."""
+"""Letters at which names part, one within the other; what follows is written as alternatives. `re` compiles groups by
+recursion.
+"""
 
 Tree = dict[str, "Tree"]
 _END = ""
@@ -19,23 +21,13 @@ _END = ""
 
 def names_pattern(names: Iterable[str]) -> str:
     """It matches one of `names`, and where one begins with another, the longer one; nothing if there are none."""
-    distinct = sorted({name for name in names if name}, key=len, reverse=True)
-    if not distinct:
-        return r"(?!)"
     tree: Tree = {}
-    for name in distinct:
+    for name in filter(None, names):
         node = tree
         for letter in name:
             node = node.setdefault(letter, {})
         node[_END] = {}
-    try:
-        return _written(tree, DEEPEST)
-    except _TooDeepError:
-        return "|".join(map(re.escape, distinct))
-
-
-class _TooDeepError(Exception):
-    pass
+    return _written(tree, DEEPEST) if tree else r"(?!)"
 
 
 def _written(node: Tree, depth: int) -> str:
@@ -46,6 +38,16 @@ def _written(node: Tree, depth: int) -> str:
     if not node:
         return "".join(chain)
     if not depth:
-        raise _TooDeepError
+        return f"{''.join(chain)}(?:{'|'.join(map(re.escape, _ends(node)))})"
     ways = [re.escape(letter) + _written(after, depth - 1) for letter, after in node.items() if letter != _END]
     return f"{''.join(chain)}(?:{'|'.join(ways)}){'?' if _END in node else ''}"
+
+
+def _ends(node: Tree) -> list[str]:
+    """What may follow, the longest first."""
+    found, unread = [], [("", node)]
+    while unread:
+        before, node = unread.pop()
+        for letter, after in node.items():
+            unread.append((before + letter, after)) if letter != _END else found.append(before)
+    return sorted(found, key=len, reverse=True)

@@ -35,9 +35,9 @@ COLDEST = 1e-5  # up to this temperature the largest logit is taken: float32 can
 class Draw:
     """How the next token of one row is drawn, the one at `index` of its answer.
 
-    `changes` are those of its penalties and biases, None if it has none. `allowed` is a bit mask of the tokens that may
-    be drawn, token 0 being the lowest bit of the first byte; None: all. `forbidden` tokens are not drawn, unless no
-    other one is `allowed`.
+    `changes` are those of its penalties and biases at that token; None: none. `allowed` is a bit mask of the tokens
+    that may be drawn, token 0 being the lowest bit of the first byte; None: all. `forbidden` tokens are not drawn,
+    unless no other one is `allowed`.
     """
 
     sampling: Sampling
@@ -85,7 +85,9 @@ class Drawn:
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
     """One token for each row of `logits` [rows, vocabulary], which are changed meanwhile."""
-    masks = {row: _curbed(draw.allowed, draw.forbidden) for row, draw in enumerate(draws) if draw.allowed is not None}
+    width = logits.shape[1]
+    allowed = {row: draw.allowed for row, draw in enumerate(draws) if draw.allowed is not None}
+    masks = {row: _curbed(mask, draws[row].forbidden, width) for row, mask in allowed.items()}
     before: list[tuple[tuple[Tensor, ...], Tensor]] = []
     try:
         _adjust(before, logits, draws)
@@ -94,8 +96,7 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
         else:
             if masks:
                 rows = _keep(before, logits, [*masks])
-                outside = _outside([*masks.values()], logits.shape[1], logits.device)
-                logits[rows] = logits[rows].masked_fill(outside, -torch.inf)
+                logits[rows] = logits[rows].masked_fill(_outside(masks, width, logits.device), -torch.inf)
             tokens, best = _chosen(logits, draws)
     finally:
         for places, numbers in reversed(before):
@@ -126,7 +127,9 @@ def _by_kernel(scores: Tensor, draws: Sequence[Draw], masks: Mapping[int, bytes]
     filters = [[heat, one.top_p, one.min_p] for heat, one in zip(temperatures, asked, strict=True)]
     numbers = torch.tensor(filters, dtype=torch.float32)
     most = torch.tensor([one.top_k for one in asked], dtype=torch.int64)
-    joined, starts = _joined(masks, rows, -(-width // 8))
+    joined, places = _joined(masks, -(-width // 8))
+    starts = torch.full((rows,), -1)
+    starts[[*masks]] = torch.tensor(places, dtype=torch.int64)
     tokens, best = torch.empty(rows, dtype=torch.int64), torch.empty(rows)
     torch.ops.parley.draw(
         scores, keys, numbers, most, joined, starts, tokens, best, rows, 1, FORMS[scores.dtype], width
@@ -134,12 +137,11 @@ def _by_kernel(scores: Tensor, draws: Sequence[Draw], masks: Mapping[int, bytes]
     return tokens, best
 
 
-def _joined(masks: Mapping[int, bytes], rows: int, size: int) -> tuple[Tensor, Tensor]:
-    """`size` bytes of each mask, one behind the other, and where each row's starts, -1 if it has none."""
-    starts = torch.full((rows,), -1)
-    starts[[*masks]] = torch.arange(len(masks)) * size
+def _joined(masks: Mapping[int, bytes], size: int) -> tuple[Tensor, range]:
+    """`size` bytes of each mask, one behind the other, and where each starts."""
     whole = b"".join(mask[:size].ljust(size, b"\0") for mask in masks.values())
-    return torch.frombuffer(bytearray(whole or bytes(1)), dtype=torch.uint8), starts
+    places = range(0, len(whole), size)
+    return torch.frombuffer(bytearray(whole or bytes(1)), dtype=torch.uint8), places
 
 
 def _sent(found: Tensor) -> Tensor:
@@ -183,7 +185,7 @@ def _change(
         np.concatenate(parts)
         for parts in zip(*((one.tokens, one.factors, one.addends) for one in changed.values()), strict=True)
     )
-    inside = np.flatnonzero(tokens < logits.shape[1])
+    inside = np.flatnonzero((tokens >= 0) & (tokens < logits.shape[1]))
     if not len(inside):
         return
     places = _keep(before, logits, rows[inside], tokens[inside])
@@ -193,21 +195,26 @@ def _change(
     logits[places] = scaled + addend.to(logits.dtype)
 
 
-def _curbed(allowed: bytes, forbidden: tuple[int, ...]) -> bytes:
-    """The mask without the forbidden tokens, if others are left: a complete output constraint allows only the end."""
+def _curbed(allowed: bytes, forbidden: tuple[int, ...], width: int) -> bytes:
+    """The mask without the forbidden tokens, if others of `width` are left: a complete output constraint allows only
+    the end.
+    """
     if not forbidden:
         return allowed
-    rest = bytearray(allowed)
+    bits = bytearray(allowed[: width // 8 + 1].ljust(width // 8 + 1, b"\0"))
+    bits[-1] &= (1 << width % 8) - 1
     for token in forbidden:
-        rest[token >> 3] &= ~(1 << (token & 7))
-    return bytes(rest) if rest.strip(b"\0") else allowed
+        if token < width:
+            bits[token >> 3] &= ~(1 << (token & 7))
+    return bytes(bits) if bits.strip(b"\0") else allowed
 
 
-def _outside(allowed: Sequence[bytes], vocabulary: int, device: torch.device) -> Tensor:
-    """Where the bit is not set: [rows, vocabulary]."""
-    packed = torch.frombuffer(bytearray(b"".join(allowed)), dtype=torch.uint8).view(len(allowed), -1).to(device)
-    bits = packed.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8, device=device)
-    return (bits & 1).view(len(allowed), -1)[:, :vocabulary] == 0
+def _outside(masks: Mapping[int, bytes], width: int, device: torch.device) -> Tensor:
+    """Where the bit is not set: [masks, width]."""
+    joined, _ = _joined(masks, -(-width // 8))
+    packed = joined.view(len(masks), -1, 1).to(device)
+    bits = packed >> torch.arange(8, dtype=torch.uint8, device=device)
+    return (bits & 1).view(len(masks), -1)[:, :width] == 0
 
 
 def choose(

@@ -54,7 +54,7 @@ class SequenceState:
         self.arrived = arrived
         self.tokens: list[int] = [*job.prompt, *job.generated]
         self.prompt_length = len(job.prompt)
-        self.changes = LogitChanges.of(job.sampling, job.prompt, job.generated)
+        self.changes: LogitChanges | None = None  # made by the first draw: many wait, and some never draw
         self.eos: tuple[int, ...] = ()
         self.limit = min(self.prompt_length + job.max_tokens, context_length)
         self.text: AnswerText | None = None
@@ -88,7 +88,7 @@ class SequenceState:
         are drawn.
         """
         sampling = self.job.sampling
-        free = self.matcher is None and sampling.logprobs is None and self.changes is None
+        free = self.matcher is None and sampling.logprobs is None and not sampling.changes_logits
         free = free and self.answered + 1 >= self.job.min_tokens
         return free and len(self.tokens) + 1 < self.limit
 
@@ -99,17 +99,27 @@ class SequenceState:
     def draw(self, end: int) -> Draw:
         """How the token at `end` is drawn: the next one, or one after tokens that are not known yet."""
         allowed = None if self.matcher is None else self.matcher.ahead(())[0]
-        return Draw(self.job.sampling, end - self.prompt_length, self.changes, allowed, self._forbidden(end))
+        return Draw(self.job.sampling, end - self.prompt_length, self._changes(), allowed, self._forbidden(end))
 
     def draws(self, draft: Sequence[int]) -> list[Draw]:
         """How the next token is drawn, and the one after each of `draft`, which must satisfy the output constraint."""
         masks = [None] * (len(draft) + 1) if self.matcher is None else self.matcher.ahead(draft)
-        draws = []
-        for ahead, mask in zip(range(len(draft) + 1), masks, strict=True):
-            end = len(self.tokens) + ahead
-            changes = None if self.changes is None else self.changes.after(draft[:ahead])
-            draws.append(Draw(self.job.sampling, end - self.prompt_length, changes, mask, self._forbidden(end)))
-        return draws
+        pieces = (draft[:ahead] for ahead in range(len(draft) + 1))
+        return [self._draw_after(piece, mask) for piece, mask in zip(pieces, masks, strict=True)]
+
+    def last_draw(self, draft: Sequence[int]) -> Draw:
+        """The last of `draws`."""
+        return self._draw_after(draft, None if self.matcher is None else self.matcher.ahead(draft)[-1])
+
+    def _draw_after(self, draft: Sequence[int], mask: bytes | None) -> Draw:
+        end, changes = len(self.tokens) + len(draft), self._changes()
+        after = None if changes is None else changes.after(draft)
+        return Draw(self.job.sampling, end - self.prompt_length, after, mask, self._forbidden(end))
+
+    def _changes(self) -> LogitChanges | None:
+        if self.changes is None and self.job.sampling.changes_logits:
+            self.changes = LogitChanges.of(self.job.sampling, self.job.prompt, self.tokens[self.prompt_length :])
+        return self.changes
 
     def read(self, vocabulary: Vocabulary, eos: frozenset[int] = frozenset()) -> End | None:
         """Process the part of the answer that exists; its end if a stop string ends it."""

@@ -53,15 +53,15 @@ class Row:
         self._own = own
         self._output = output
         self._eos = tuple(eos)
-        own_prompt = len(prompt) - own.generated
-        self._changes = LogitChanges.of(own.sampling, prompt[:own_prompt], prompt[own_prompt:])
+        self._prompt, self._begun = prompt[: len(prompt) - own.generated], prompt[len(prompt) - own.generated :]
+        self._changes: LogitChanges | None = None
         self._changed = 0
         self._matcher: Matcher | None = None
         self._read = 0
         self._has_failed = False
         try:
             self._matcher = compiled()
-            self._advance(prompt[own_prompt:])
+            self._advance(self._begun)
         except BaseException as error:  # noqa: BLE001 - one bad answer must not hurt the others
             self._fail(error)
 
@@ -81,11 +81,19 @@ class Row:
             certain = Sampling(temperature=0, logit_bias=((last, _CERTAIN),))
             return Draw(certain, index, LogitChanges.of(certain, ()))
         forbidden = self._eos if index < self._own.min_tokens else ()
-        if self._changes is not None:
+        return Draw(self._own.sampling, index, self._changes_now(), allowed, forbidden)
+
+    def _changes_now(self) -> LogitChanges | None:
+        """With the tokens that are new; made anew if vLLM has discarded some."""
+        if not self._own.sampling.changes_logits:
+            return None
+        if self._changes is None or len(self._output) < self._changed:
+            self._changes = LogitChanges.of(self._own.sampling, self._prompt, (*self._begun, *self._output))
+        else:
             for token in self._output[self._changed :]:
                 self._changes.append(token)
-            self._changed = len(self._output)
-        return Draw(self._own.sampling, index, self._changes, allowed, forbidden)
+        self._changed = len(self._output)
+        return self._changes
 
     def _advance(self, tokens: Sequence[int]) -> None:
         if self._matcher is not None:

@@ -43,9 +43,12 @@ log = logging.getLogger(__name__)
 MARGIN_S = 60.0
 _AT_ONCE = 4
 _POLL_MS = 200
-_OPEN_S = 3.0
-"""How long records of open transactions are waited for. A commit takes some hundredths of a second, on a broker whose
-machine is overloaded more than one; the transaction of a worker that died ends when its successor begins."""
+_OPEN_S = 0.5
+"""How long records of open transactions are waited for. A commit takes some hundredths of a second."""
+_OPEN_TURNS_S = 2.0
+"""The same for a list of turns: who has read an answer looks for its turn. A commit takes more than half a second on
+an overloaded broker; the transaction of a worker that died ends when its successor begins.
+"""
 _MOST_OF_A_BATCH = 500
 """Records, after which other tasks of the event loop run."""
 
@@ -104,11 +107,11 @@ class Archive:
     async def turns(self, user_id: str, since_ms: int | None = None) -> list[Turn]:
         """The user's turns, oldest first, without erased ones."""
         async with self._turns.turn(user_id):
-            return await self._read_turns(user_id, since_ms)
+            return await self._read_turns(user_id, since_ms, _OPEN_TURNS_S)
 
-    async def _read_turns(self, user_id: str, since_ms: int | None) -> list[Turn]:
+    async def _read_turns(self, user_id: str, since_ms: int | None, open_s: float) -> list[Turn]:
         turns: dict[str, Turn] = {}
-        async with aclosing(self._of(user_id, "turns", since_ms)) as records:
+        async with aclosing(self._of(user_id, "turns", since_ms, open_s)) as records:
             async for record in records:
                 if record.key != user_id.encode():
                     continue  # other users share the partition
@@ -145,9 +148,11 @@ class Archive:
         # Whoever has chosen the id may have chosen a later time for it: the log has the time of the answer.
         return [] if begun_at is None or begun_at <= erased else list(found.values())
 
-    def _of(self, user_id: str, topic: str, since_ms: int | None = None) -> AsyncGenerator[ConsumerRecord, None]:
+    def _of(
+        self, user_id: str, topic: str, since_ms: int | None = None, open_s: float = _OPEN_S
+    ) -> AsyncGenerator[ConsumerRecord, None]:
         partition = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))
-        return scan(self._settings.cluster, partition, bounds.SCAN_RECORDS, since_ms=since_ms)
+        return scan(self._settings.cluster, partition, bounds.SCAN_RECORDS, since_ms=since_ms, open_s=open_s)
 
     def _must_be_live(self, user_id: str, request_id: str) -> bool:
         made_at = time_of(request_id)
@@ -188,7 +193,7 @@ class Archive:
         return None if answer is not None and answer.missing and self._erased_at(answer) else answer
 
     async def _in_turns(self, key: Key, since_ms: int | None) -> Answer | None:
-        for turn in await self._read_turns(key[0], since_ms):
+        for turn in await self._read_turns(key[0], since_ms, _OPEN_S):
             if turn.request_id == key[1]:
                 return _answer_of(turn)
         return None
@@ -271,12 +276,13 @@ async def scan(
     most: int,
     *,
     since_ms: int | None = None,
+    open_s: float = _OPEN_S,
 ) -> AsyncGenerator[ConsumerRecord, None]:
     """The records of `partition` since that time, or the last ones; at most `most`. Raises `ApiError`. Close it if you
     leave it early.
 
     A transaction is committed in one partition after the other. Whoever has read the end of an answer may ask for its
-    turn in between, so records of open transactions are waited for, a moment.
+    turn in between, so records of open transactions are waited for, `open_s` at most.
     """
     records = consumer(cluster)
     records.assign([partition])
@@ -300,7 +306,7 @@ async def scan(
                 position = max(position, await records.position(partition))
                 if written is None and position >= end:  # the consumer knows the log's end from its fetches
                     written = max(end, records.highwater(partition) or 0)
-                    give_up_at = time.monotonic() + _OPEN_S
+                    give_up_at = time.monotonic() + open_s
         finally:
             await stop(records)
     except (KafkaError, KafkaUnusableError) as error:

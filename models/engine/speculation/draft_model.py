@@ -120,7 +120,7 @@ class DraftModel:
         batch = self._runner.pack(slices)
         by_sequence = {shadow.sequence: shadow for shadow in shadows}
         drawing = [by_sequence[part.sequence] for part, _ in batch.draws]
-        draws = [shadow.source.draws(shadow.sequence.tokens[len(shadow.source.tokens) :])[-1] for shadow in drawing]
+        draws = [shadow.source.last_draw(shadow.sequence.tokens[len(shadow.source.tokens) :]) for shadow in drawing]
         logits = self._runner.forward(batch)[:, : self._vocabulary]
         for shadow, token in zip(drawing, sample(logits, draws).read(), strict=True):
             shadow.sequence.computed = len(shadow.sequence.tokens)

@@ -35,6 +35,12 @@ def test_runs_of_a_letter_of_every_length(longest: int) -> None:
     assert [len(name) for name in found] == [longest, 3, 1]
 
 
+def test_a_deep_run_does_not_slow_down_the_other_names() -> None:
+    pattern = names_pattern([*(" " * length for length in range(1, 2 * DEEPEST)), "<a>", "<b>", "<abc>"])
+    assert pattern.count("<") == 1, "the others are a tree"
+    assert re.findall(pattern, "<abc><a> <b><c>") == ["<abc>", "<a>", " ", "<b>"]
+
+
 def test_thousands_of_names_that_begin_alike_are_found_as_fast_as_ten() -> None:
     text = "<" * 10_000 + "<unused12>" * 100
 

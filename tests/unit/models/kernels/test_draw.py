@@ -87,6 +87,17 @@ def test_of_what_masks_allow_it_draws_what_torch_draws(kernels, chance, monkeypa
         assert draw.allowed is None or draw.allowed[ours.token >> 3] >> (ours.token & 7) & 1
 
 
+@pytest.mark.parametrize("beyond", [b"\x00\x00\x10", b"\x00\x00\x00\x80", b"", b"\x00"])
+def test_the_end_is_drawn_too_early_if_nothing_else_is_in_the_vocabulary(kernels, chance, monkeypatch, beyond):
+    """The mask may be longer than the row, or shorter."""
+    del kernels
+    scores = torch.randn(2, 20, generator=chance)
+    draws = [Draw(Sampling(temperature=0), 0, None, b"\x02" + beyond, (1, 50)), Draw(Sampling(), 0, None, b"\xff" * 3)]
+    for found in (sample(scores, draws).read(), by_torch(monkeypatch, scores, draws)):
+        assert found[0].finite
+        assert found[0].token == 1
+
+
 def test_what_a_mask_rules_out_may_be_broken(kernels, chance):
     del kernels
     scores = torch.randn(2, 100, generator=chance)
