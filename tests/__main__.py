@@ -39,6 +39,8 @@ RUNS = {
     "faults": ["tests/faults"],
     "browser": ["tests/browser"],
 }
+SLOWEST = ("--durations=15", "--durations-min=4")
+"""Shown at the end of each log."""
 COMPUTED = frozenset({"models", "unit", "simulation"})
 NICENESS = 5
 ENGINES = Path(".venv/engines")
@@ -57,7 +59,7 @@ class Run:
 
     def start(self) -> None:
         ignored = [f"--ignore={path}" for paths in RUNS.values() for path in paths if path not in self.paths]
-        pytest = [sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider", *self.paths, *ignored]
+        pytest = [sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider", *SLOWEST, *self.paths, *ignored]
         niceness = NICENESS if self.name in COMPUTED else 0
         self.began = time.monotonic()
         # In a session of its own, or Ctrl-C would reach it twice, the second time while its fixtures end their servers.
