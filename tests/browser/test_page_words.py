@@ -70,6 +70,31 @@ def events_of(*events: Mapping[str, object]) -> str:
     return "".join(f"data: {json.dumps({'request_id': 'r', 'user_id': 'u', **event})}\n\n" for event in events)
 
 
+async def test_a_question_that_fails_before_the_turns_are_there_is_shown_once(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await context.new_page()
+    asked = asyncio.Event()
+
+    async def turns(route: Route) -> None:
+        await asked.wait()
+        await route.fulfill(json={"turns": [past("an old answer")]})
+
+    failed = events_of({"type": "error", "index": 0, "epoch": 1, "error": {"code": "engine_error", "message": ""}})
+    await page.route("**/v1/conversations/*", turns)
+    await page.route("**/events?*", lambda route: route.fulfill(content_type="text/event-stream", body=failed))
+    await page.route("**/v1/requests?*", lambda route: route.fulfill(status=202, json={"request_id": "r"}))
+    await page.goto(gateway.url)
+    await page.get_by_label("User", exact=True).fill("erna")
+    await page.get_by_label("User", exact=True).press("Enter")
+    await say(page, "what will fail")
+    await expect(page.locator("article")).to_have_count(1)
+    await over(page)
+    asked.set()
+    await expect(page.get_by_text("an old answer")).to_be_visible()
+    await expect(page.locator("article")).to_have_count(2)
+
+
 async def test_an_error_is_told_in_words_without_what_servers_say(
     context: BrowserContext, gateway: GatewayProcess
 ) -> None:

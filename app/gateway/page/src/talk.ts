@@ -60,7 +60,9 @@ export class Talk {
   /** The turns, with the questions between them that got no answer. */
   private placeAll(turns: Turn[]): void {
     const answered = new Set(turns.map((turn) => turn.request_id))
-    const failed = failures().filter((one) => one.conversationId === this.conversationId && !answered.has(one.requestId))
+    // One that was asked while the turns were on their way is shown already.
+    const isMissing = (requestId: string): boolean => !answered.has(requestId) && !this.find(requestId)
+    const failed = failures().filter((one) => one.conversationId === this.conversationId && isMissing(one.requestId))
     const placeBefore = (at: number): void => {
       for (let one = failed[0]; one && one.askedAt < at; one = failed[0]) {
         this.place(one.prompt, ShownAnswer.ofFailed(one))
