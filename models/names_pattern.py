@@ -1,8 +1,8 @@
 """A regular expression that finds the longest of many names.
 
-`re` tries the alternatives of `a|b|c` one after the other. Gemma 3 has 6,414 added tokens, of which most begin with
-`<`: a prompt of 2,355 characters with turns took 4.4 ms, and each `<` that somebody writes 25 µs. Written as a tree of
-their letters, only alternatives that go on with the next character are tried: 0.02 ms, and 0.02 µs.
+`re` tries the alternatives of `a|b|c` one by one. Gemma 3 has 6,414 added tokens, and most begin with `<`: `re` needed
+4.4 ms for a prompt of 2,355 characters, and 25 µs for every `<`. Here the names form a tree of letters, and `re` tries
+only those that continue with the next letter: 0.02 ms, and 0.02 µs.
 """
 
 from __future__ import annotations

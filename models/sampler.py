@@ -29,6 +29,8 @@ from models.torchscript import compiled
 
 FORMS = {torch.float32: int(Form.FLOAT32), torch.bfloat16: int(Form.BFLOAT16)}
 COLDEST = 1e-5  # up to this temperature the largest logit is taken: float32 cannot divide by less
+Before = list[tuple[tuple[Tensor, ...], Tensor]]
+"""Places of logits that a draw changes, and what was there."""
 
 
 @dataclass(slots=True, eq=False)  # not frozen, which would triple the cost: one is created per row and step
@@ -88,7 +90,7 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
     width = logits.shape[1]
     allowed = {row: draw.allowed for row, draw in enumerate(draws) if draw.allowed is not None}
     masks = {row: _curbed(mask, draws[row].forbidden, width) for row, mask in allowed.items()}
-    before: list[tuple[tuple[Tensor, ...], Tensor]] = []
+    before: Before = []
     try:
         _adjust(before, logits, draws)
         if logits.device.type == "cpu" and logits.dtype in FORMS and kernels.load() is None:
@@ -155,7 +157,7 @@ def _chooser(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
     return compiled(choose) if device == "cpu" else choose
 
 
-def _adjust(before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, draws: Sequence[Draw]) -> None:
+def _adjust(before: Before, logits: Tensor, draws: Sequence[Draw]) -> None:
     """Apply penalties and biases, and what is forbidden to rows without a mask, in place: a copy of all rows costs more
     than to draw from them. Each change first adds its places and their logits to `before`.
     """
@@ -168,17 +170,13 @@ def _adjust(before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, dra
         logits[places] = -torch.inf
 
 
-def _keep(
-    before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, *places: Sequence[int] | NDArray[np.int64]
-) -> tuple[Tensor, ...]:
+def _keep(before: Before, logits: Tensor, *places: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, ...]:
     at = tuple(moved_to(torch.tensor(one), logits) for one in places)
     before.append((at, logits[at]))
     return at
 
 
-def _change(
-    before: list[tuple[tuple[Tensor, ...], Tensor]], logits: Tensor, changed: Mapping[int, LogitChanges]
-) -> None:
+def _change(before: Before, logits: Tensor, changed: Mapping[int, LogitChanges]) -> None:
     """Apply the changes of these rows, all at once."""
     rows = np.repeat([*changed], [len(changes.tokens) for changes in changed.values()])
     tokens, factors, addends = (

@@ -99,7 +99,7 @@ class SequenceState:
     def draw(self, end: int) -> Draw:
         """How the token at `end` is drawn: the next one, or one after tokens that are not known yet."""
         allowed = None if self.matcher is None else self.matcher.ahead(())[0]
-        return Draw(self.job.sampling, end - self.prompt_length, self._changes(), allowed, self._forbidden(end))
+        return Draw(self.job.sampling, end - self.prompt_length, self._logit_changes(), allowed, self._forbidden(end))
 
     def draws(self, draft: Sequence[int]) -> list[Draw]:
         """How the next token is drawn, and the one after each of `draft`, which must satisfy the output constraint."""
@@ -112,11 +112,11 @@ class SequenceState:
         return self._draw_after(draft, None if self.matcher is None else self.matcher.ahead(draft)[-1])
 
     def _draw_after(self, draft: Sequence[int], mask: bytes | None) -> Draw:
-        end, changes = len(self.tokens) + len(draft), self._changes()
+        end, changes = len(self.tokens) + len(draft), self._logit_changes()
         after = None if changes is None else changes.after(draft)
         return Draw(self.job.sampling, end - self.prompt_length, after, mask, self._forbidden(end))
 
-    def _changes(self) -> LogitChanges | None:
+    def _logit_changes(self) -> LogitChanges | None:
         if self.changes is None and self.job.sampling.changes_logits:
             self.changes = LogitChanges.of(self.job.sampling, self.job.prompt, self.tokens[self.prompt_length :])
         return self.changes

@@ -46,8 +46,8 @@ _POLL_MS = 200
 _OPEN_S = 0.5
 """How long records of open transactions are waited for. A commit takes some hundredths of a second."""
 _OPEN_TURNS_S = 2.0
-"""The same for a list of turns: who has read an answer looks for its turn. A commit takes more than half a second on
-an overloaded broker; the transaction of a worker that died ends when its successor begins.
+"""The same for a list of turns, which clients ask for right after an answer. An overloaded broker needs more than half
+a second for a commit. The transaction of a dead worker stays open until its successor begins.
 """
 _MOST_OF_A_BATCH = 500
 """Records, after which other tasks of the event loop run."""

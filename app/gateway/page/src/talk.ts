@@ -60,12 +60,11 @@ export class Talk {
   /** The turns, with the questions between them that got no answer. */
   private placeAll(turns: Turn[]): void {
     const answered = new Set(turns.map((turn) => turn.request_id))
-    // One that was asked while the turns were on their way is shown already.
-    const isMissing = (requestId: string): boolean => !answered.has(requestId) && !this.find(requestId)
-    const failed = failures().filter((one) => one.conversationId === this.conversationId && isMissing(one.requestId))
+    const failed = failures().filter((one) => one.conversationId === this.conversationId && !answered.has(one.requestId))
     const placeBefore = (at: number): void => {
       for (let one = failed[0]; one && one.askedAt < at; one = failed[0]) {
-        this.place(one.prompt, ShownAnswer.ofFailed(one))
+        // What was asked while the turns were on their way is shown already.
+        if (!this.find(one.requestId)) this.place(one.prompt, ShownAnswer.ofFailed(one))
         failed.shift()
       }
     }
