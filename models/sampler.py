@@ -23,7 +23,9 @@ from torch import Tensor
 from models.generation import Sampling, TokenLogprob
 from models.kernels import library as kernels
 from models.kernels.schemas import Form
+from models.likeliest import likeliest
 from models.logit_changes import LogitChanges
+from models.logprobs import logprobs_of
 from models.noise import gumbel, key
 from models.torchscript import compiled
 
@@ -77,12 +79,18 @@ class Drawn:
             self._arrived.synchronize()
         tokens, best = self._here
         found = list(map(Token, tokens.tolist(), map(isfinite, best.tolist())))
-        for row, draw in enumerate(self._draws):
-            if draw.sampling.logprobs is not None and found[row].finite:
-                token = found[row].token
-                logprob = _logprob(self._logits[row], token, draw.sampling.logprobs)
-                found[row] = Token(token, finite=True, logprob=logprob)
+        asked = [(row, draw.sampling.logprobs) for row, draw in enumerate(self._draws) if found[row].finite]
+        self._add_logprobs(found, {row: most for row, most in asked if most is not None})
         return found
+
+    def _add_logprobs(self, found: list[Token], asked: Mapping[int, int]) -> None:
+        """To these rows of `found`, each with so many of its likeliest tokens."""
+        if not asked:
+            return
+        logprobs = logprobs_of(self._logits, [*asked], [found[row].token for row in asked], max(asked.values()))
+        for (row, most), own, best in zip(asked.items(), logprobs.own.tolist(), logprobs.pairs(), strict=True):
+            token = found[row].token
+            found[row] = Token(token, finite=True, logprob=TokenLogprob(token, own, best[:most]))
 
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
@@ -267,21 +275,6 @@ def draw_filtered(scores: Tensor, keys: Tensor, top_k: list[int], top_p: Tensor,
     return order.gather(1, picked).squeeze(1)
 
 
-def likeliest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest of each row and their tokens. Of equal ones, which half precision has in plenty, the lower
-    token is first: what a row keeps must not depend on how many its neighbours keep.
-    """
-    width = scores.size(1)
-    if count == width:
-        return scores.sort(dim=-1, descending=True, stable=True)
-    bits = torch.view_copy(scores + 0.0, dtype=torch.int32)  # + 0.0: there is a zero with a sign, too
-    bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()  # these are in the order of the scores
-    tokens = torch.arange(width - 1, -1, -1, device=scores.device)
-    found = (bits * (1 << 32) + tokens).topk(count, dim=-1)[0]
-    order = width - 1 - (found & 0xFFFFFFFF)
-    return scores.gather(1, order), order
-
-
 def filter_scores(values: Tensor, most: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
     """top_k (`most`) first, then top_p and min_p of the rest; the likeliest token always stays."""
     values = values.masked_fill(torch.arange(values.size(1), device=values.device) >= most, -math.inf)
@@ -291,10 +284,3 @@ def filter_scores(values: Tensor, most: Tensor, top_p: Tensor, min_p: Tensor) ->
     outside = outside | ((above >= top_p) & (top_p < 1))
     outside[:, 0] = False
     return values.masked_fill(outside, -math.inf)
-
-
-def _logprob(logits: Tensor, token: int, top: int) -> TokenLogprob:
-    logprobs = logits.float().log_softmax(dim=-1)
-    best = logprobs.topk(min(top, len(logprobs)))
-    likeliest = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-    return TokenLogprob(token, float(logprobs[token]), likeliest)

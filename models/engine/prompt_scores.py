@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isfinite
 
-import torch
 from torch import Tensor
 
 from models.engine.sequence import ScheduledChunk
 from models.generation import TokenLogprob
+from models.logprobs import logprobs_of
 
 
 class NotFiniteError(ValueError):
@@ -24,26 +25,20 @@ class PromptScores:
     def __init__(self, logits: Tensor, parts: Sequence[ScheduledChunk]) -> None:
         """`logits` [tokens, vocabulary] are those of the scored tokens of `parts`."""
         self._parts = parts
-        tokens = [token for part in parts for token in _scored_tokens(part)]
-        logprobs = logits.float().log_softmax(dim=-1)
-        most = min(max(part.sequence.job.prompt_logprobs or 0 for part in parts), logits.shape[1])
-        self._tokens = tokens
-        self._own = logprobs.gather(1, torch.tensor(tokens, device=logits.device).unsqueeze(1))
-        self._ranks = (logprobs > self._own).sum(dim=-1) + 1
-        self._best = logprobs.topk(most)
+        self._tokens = [token for part in parts for token in _scored_tokens(part)]
+        most = max(part.sequence.job.prompt_logprobs or 0 for part in parts)
+        self._found = logprobs_of(logits, range(len(self._tokens)), self._tokens, most, ranked=True)
 
     def read(self) -> Iterator[tuple[ScheduledChunk, list[TokenLogprob]]]:
         """Raises `NotFiniteError`."""
-        if not bool(self._own.isfinite().all()):
+        own = self._found.own.tolist()
+        if not all(map(isfinite, own)):
             raise NotFiniteError
-        best = [
-            list(zip(*pair, strict=True)) for pair in zip(self._best[1].tolist(), self._best[0].tolist(), strict=True)
-        ]
-        rows = zip(self._tokens, self._own.squeeze(1).tolist(), best, self._ranks.tolist(), strict=True)
+        rows = zip(self._tokens, own, self._found.pairs(), self._found.ranks.tolist(), strict=True)
         for part in self._parts:
             top = part.sequence.job.prompt_logprobs
             scored = [next(rows) for _ in range(part.scored)]
-            yield part, [TokenLogprob(token, own, tuple(best[:top]), rank) for token, own, best, rank in scored]
+            yield part, [TokenLogprob(token, own, best[:top], rank) for token, own, best, rank in scored]
 
 
 def _scored_tokens(part: ScheduledChunk) -> list[int]:
