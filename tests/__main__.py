@@ -1,8 +1,8 @@
 """`make test`: the whole suite as runs of pytest, four at once, each with a log of its own under `build`.
 
-Tests of the integration wait for real servers at times, so four runs keep two cores busy. Those that are computation
-only have a lower priority, so that they do not slow down what depends on time; but a little only, since they take as
-long as the others together. The longest begin first.
+Tests of the integration wait for real servers at times, so four runs keep two cores busy. They begin first, and what is
+computation only fills the rest: it has a lower priority, so that it does not slow down what depends on time, but a
+little only.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ AT_ONCE = 4
 MOST_SHOWN = 100_000
 """Letters of a log, the last ones. The log itself has all."""
 RUNS = {
-    "models": ["tests/unit/models"],
     "worker": ["tests/integration/worker"],
     "gateway": ["tests/integration/gateway"],
     "others": ["tests"],
-    "simulation": ["tests/simulation"],
-    "unit": ["tests/unit"],
+    "models": ["tests/unit/models"],
+    "commands": ["tests/integration/commands", "tests/integration/local", "tests/integration/demo"],
     "faults": ["tests/faults"],
     "browser": ["tests/browser"],
+    "simulation": ["tests/simulation"],
+    "unit": ["tests/unit"],
 }
 SLOWEST = ("--durations=15", "--durations-min=4")
 """Shown at the end of each log."""
