@@ -122,7 +122,7 @@ def load_checkpoint(
         loaded = alone.submit(_load, name, files, target, wanted, remote_code, by_transformers).result()
     config, model = loaded.config, loaded.model
     tokenizer = _tokenizer(name, files.folder, remote_code=remote_code)
-    _return_freed_memory()
+    return_freed_memory()
     generation = _generation(name, files.folder)
     return Checkpoint(
         name=name,
@@ -159,7 +159,7 @@ def _arithmetic_version(loaded: _Loaded, target: torch.device) -> str:
     )
 
 
-def _return_freed_memory() -> None:
+def return_freed_memory() -> None:
     """The C library keeps what was freed while weights got another form and a tokenizer was read: some 0.3 GB."""
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from models.adapters import AdapterFiles
-from models.checkpoints import Checkpoint, CheckpointError
+from models.checkpoints import Checkpoint, CheckpointError, return_freed_memory
 from models.detokenizer import Vocabulary
 from models.engine.adapters import Adapters, Fetched
 from models.engine.compute.cache import GIB, PAGE_SIZE, SHARE_OF_FREE_GPU, KVCache, bytes_per_page, pages_that_fit
@@ -95,11 +95,12 @@ class TorchEngine:
         )
         self.speculation = self._make_speculation(pages)
         self._threads = self._counts()
+        self._constraints = ConstraintCompiler(checkpoint.tokenizer, model.config.vocab_size, checkpoint.eos)
         self._worker = Worker(
             runner=self._runner,
             scheduler=self.scheduler,
             adapters=self._adapters,
-            constraints=ConstraintCompiler(checkpoint.tokenizer, model.config.vocab_size, checkpoint.eos),
+            constraints=self._constraints,
             speculation=self.speculation,
             vocabulary=Vocabulary(checkpoint.tokenizer),
             eos=checkpoint.eos,
@@ -212,6 +213,8 @@ class TorchEngine:
             torch.cuda.set_device(device)  # of this thread; the default stream would be used otherwise
         probe(self._runner, self.context_length)
         self._runner.warm_up(self.scheduler.limits.max_running, self.context_length)
+        self._constraints.prepare()
+        return_freed_memory()
         log.info("%s passed its check and is warm after %.1f s", self.model_version, time.perf_counter() - begun)
 
     def _counts(self) -> Threads:

@@ -1,10 +1,11 @@
 """Compile output constraints, without delaying the engine.
 
-Compiling usually takes a millisecond, and tens of milliseconds for the largest schemas that a request can contain.
-llguidance bounds it by its fuel and releases the GIL meanwhile. A hostile constraint can still take seconds, so the
-compilers are shared fairly: the next constraint is of the user with the fewest in progress. After `LONGEST_S` a
-constraint is refused and its thread counts no more. A caller may cancel its future, and a constraint whose callers have
-all left is not compiled at all. The most recently used compiled constraints, and refusals, are kept.
+What all constraints share is made before the first request (`prepare`), because of a large vocabulary that takes
+seconds, with the GIL. Compiling usually takes a millisecond, and tens of milliseconds for the largest schemas that a
+request can contain. llguidance bounds it by its fuel and releases the GIL meanwhile. A hostile constraint can still
+take seconds, so the compilers are shared fairly: the next constraint is of the user with the fewest in progress. After
+`LONGEST_S` a constraint is refused and its thread counts no more. A caller may cancel its future, and a constraint
+whose callers have all left is not compiled at all. The most recently used compiled constraints, and refusals, are kept.
 
 A thread cannot be ended. While `MOST_ABANDONED` of them still compile what was refused, further constraints are
 refused, so that neither processors nor memory are used up; requests without a constraint notice nothing.
@@ -18,12 +19,14 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 
+from models.checkpoint_files import first_line
 from models.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured.grammar import TOO_LARGE, TOO_SLOW, compile_error, grammar_of, schema_grammar
 from models.structured.matcher import Matcher
@@ -47,6 +50,7 @@ QUIET = 0
 _STACK_SIZE = threading.Lock()
 _BUSY = "constraints that take too long are still being compiled; try again later"
 _TOGETHER = "they cannot be followed together"
+_NOT_FOLLOWED = "this model's tokens cannot be constrained"
 _NOT_IN_FORM = "it cannot be followed in this form of calls"
 
 
@@ -86,7 +90,12 @@ class ConstraintCompiler:
         self._abandoned = 0
         self._stopped = False
         self._making = threading.Lock()
-        self._made: LLTokenizer | None = None
+        self._made: LLTokenizer | ConstraintError | None = None
+
+    def prepare(self) -> None:
+        """Make what all constraints share. The first constraint would stop everybody's answers meanwhile."""
+        with suppress(ConstraintError):
+            self._tokenizer()
 
     def ask(self, constraint: OutputConstraint, user: str = "") -> Future[Matcher]:
         """A matcher to copy, or `ConstraintError`, as soon as it is compiled. Cancel the future if it is not needed."""
@@ -161,13 +170,23 @@ class ConstraintCompiler:
         return True
 
     def _tokenizer(self) -> LLTokenizer:
-        """Takes a second for a large vocabulary, at the first constraint."""
+        """Raises `ConstraintError` for one that llguidance cannot follow."""
         with self._making:
             if self._made is None:
-                # A tokenizer may have ids without a row of logits, which are never drawn (sampler.py).
-                ids = self._source.backend_tokenizer.get_vocab(with_added_tokens=True).values()
-                self._made = from_tokenizer(self._source, max(self._vocabulary, *(one + 1 for one in ids)), self._eos)
+                self._made = _tokenizer(self._source, self._vocabulary, self._eos)
+            if isinstance(self._made, ConstraintError):
+                raise ConstraintError(str(self._made))
             return self._made
+
+
+def _tokenizer(source: Any, vocabulary: int, eos: list[int] | None) -> LLTokenizer | ConstraintError:
+    try:
+        # It may have ids without a row of logits, which are never drawn (sampler.py).
+        ids = source.backend_tokenizer.get_vocab(with_added_tokens=True).values()
+        return from_tokenizer(source, max(vocabulary, *(one + 1 for one in ids)), eos)
+    except BaseException as error:  # noqa: BLE001 - a panic in Rust is no Exception
+        log.warning("output constraints are refused: llguidance cannot follow this tokenizer: %s", first_line(error))
+        return ConstraintError(_NOT_FOLLOWED)
 
 
 def _start_thread(run: Callable[[_Task], None], task: _Task) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,12 +19,12 @@ from vllm.v1.sample.logits_processor import (  # type: ignore[import-not-found,u
     MoveDirectionality,
 )
 
+from models.checkpoints import describe_checkpoint
 from models.generation import Sampling
 from models.logit_changes import LogitChanges
 from models.sampler import Draw, sample
 from models.structured.compiler import ConstraintCompiler
 from models.structured.matcher import Matcher
-from models.tokenizer_files import load_tokenizer
 from models.unexpected import contained, type_and_line
 from models.vllm.leash import follow
 from models.vllm.own_draws import OwnDraws
@@ -110,9 +109,12 @@ class ParleyDraws(LogitsProcessor):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:  # noqa: ARG002
         follow()
-        self._config = vllm_config.model_config
+        self._config = config = vllm_config.model_config
         self._rows: dict[int, Row] = {}
+        _, checkpoint = describe_checkpoint(config.model, remote_code=config.trust_remote_code)
+        self._tokenizer = checkpoint.tokenizer
         self._compilers: dict[tuple[int, ...], ConstraintCompiler] = {}
+        self._compiler(tuple(sorted(checkpoint.eos))).prepare()
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -157,6 +159,5 @@ class ParleyDraws(LogitsProcessor):  # type: ignore[misc,unused-ignore]
 
     def _compiler(self, eos: tuple[int, ...]) -> ConstraintCompiler:
         if eos not in self._compilers:
-            tokenizer = load_tokenizer(Path(self._config.tokenizer), remote_code=self._config.trust_remote_code)
-            self._compilers[eos] = ConstraintCompiler(tokenizer, self._config.get_vocab_size(), frozenset(eos))
+            self._compilers[eos] = ConstraintCompiler(self._tokenizer, self._config.get_vocab_size(), frozenset(eos))
         return self._compilers[eos]

@@ -12,10 +12,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from llguidance.hf import from_tokenizer
 
+from models.engine import EngineOptions, TorchEngine
 from models.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
 from models.structured import compiler as compiler_module
+from tests.unit.models import tiny
+from tests.unit.models.engine.reading import job, read
 from tests.unit.models.structured.schemas import random_schema
 from tests.unit.models.structured.walks import check, constraints, eos, matcher_of, tokenizer, tokens_of, walk
 
@@ -394,3 +398,36 @@ def test_constraints_are_refused_while_too_many_are_abandoned(monkeypatch: pytes
         time.sleep(0.01)
     assert compiling._abandoned == 0
     compiling.stop()
+
+
+async def test_no_answer_waits_for_the_first_constraint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all constraints share takes seconds with the GIL for a large vocabulary: an engine has it when it starts."""
+    made: list[object] = []
+    monkeypatch.setattr(compiler_module, "from_tokenizer", lambda *given: made.append(given) or from_tokenizer(*given))
+    engine = TorchEngine(tiny.checkpoint(), EngineOptions(pages=40))
+    await engine.start()
+    try:
+        assert len(made) == 1
+        (stream,) = engine.submit([job([5, 6], 8, constraint=json_constraint({"type": "integer"}))])
+        assert (await read(stream)).tokens
+        assert len(made) == 1
+    finally:
+        await engine.stop()
+
+
+def test_a_tokenizer_that_cannot_be_followed_is_tried_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("can't determine decoder type")
+
+    monkeypatch.setattr(compiler_module, "from_tokenizer", refuse)
+    compiling = ConstraintCompiler(tokenizer(), len(tokenizer()), frozenset({eos()}))
+    compiling.prepare()
+    for number in range(2):
+        with pytest.raises(ConstraintError, match="this model's tokens cannot be constrained"):
+            compiling.ask(json_constraint({"const": number})).result(20)
+    compiling.stop()
+    assert [record.getMessage() for record in caplog.records] == [
+        "output constraints are refused: llguidance cannot follow this tokenizer: can't determine decoder type"
+    ]
