@@ -1,4 +1,4 @@
-"""Hide an installed package from a library that would import it needlessly."""
+"""Hide installed packages from a library that would import them needlessly."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def unimported(name: str) -> Iterator[None]:
-    """Within the block, `name` looks as if it were not installed, unless it was imported before."""
-    hidden = name not in sys.modules
-    if hidden:
+def unimported(*names: str) -> Iterator[None]:
+    """Within the block, `names` look as if they were not installed, but for those that were imported before."""
+    hidden = [name for name in names if name not in sys.modules]
+    for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # what the import system takes for "there is none"
     try:
         yield
     finally:
-        if hidden:
+        for name in hidden:
             del sys.modules[name]

@@ -7,10 +7,8 @@ compare it.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from transformers.generation.configuration_utils import GenerationConfig
 from models.architectures import context_limit, why_unsupported
 from models.arithmetic import Wanted, arithmetic, is_served_as_it_is, stored_dtype, version_of
 from models.checkpoint_files import CheckpointError, CheckpointFiles, first_line
+from models.freed_memory import large_blocks_returned
 from models.generation import GenerationDefaults
 from models.linear import PLAIN, Products, replace_layers
 from models.linear.choice import Choice
@@ -118,11 +117,11 @@ def load_checkpoint(
     """
     files = CheckpointFiles.find(name, remote_code=remote_code)
     wanted, target = Wanted(dtype, quantize, products, threads), _device(device)
-    with ThreadPoolExecutor(1, "load") as alone:
-        loaded = alone.submit(_load, name, files, target, wanted, remote_code, by_transformers).result()
+    with large_blocks_returned():
+        with ThreadPoolExecutor(1, "load") as alone:
+            loaded = alone.submit(_load, name, files, target, wanted, remote_code, by_transformers).result()
+        tokenizer = _tokenizer(name, files.folder, remote_code=remote_code)
     config, model = loaded.config, loaded.model
-    tokenizer = _tokenizer(name, files.folder, remote_code=remote_code)
-    return_freed_memory()
     generation = _generation(name, files.folder)
     return Checkpoint(
         name=name,
@@ -157,12 +156,6 @@ def _arithmetic_version(loaded: _Loaded, target: torch.device) -> str:
     return version_of(
         loaded.choice, target, loaded.quantization, by_kernels=computed_by_kernels(loaded.model, loaded.choice.dtype)
     )
-
-
-def return_freed_memory() -> None:
-    """The C library keeps what was freed while weights got another form and a tokenizer was read: some 0.3 GB."""
-    with suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _own_decoder(name: str, files: CheckpointFiles, target: torch.device, wanted: Wanted) -> _Loaded | None:

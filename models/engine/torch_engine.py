@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from models.adapters import AdapterFiles
-from models.checkpoints import Checkpoint, CheckpointError, return_freed_memory
+from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
 from models.engine.adapters import Adapters, Fetched
 from models.engine.compute.cache import GIB, PAGE_SIZE, SHARE_OF_FREE_GPU, KVCache, bytes_per_page, pages_that_fit
@@ -27,6 +27,7 @@ from models.engine.speculation.draft_model import DraftModel, check_draft
 from models.engine.speculation.drafting import Speculation, SpeculationMode
 from models.engine.threads import Threads
 from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
+from models.freed_memory import large_blocks_returned
 from models.generation import EngineStats, Failure, FinishReason, Job, StepRows, Stream
 from models.linear.replacing import held_bytes
 from models.structured import ConstraintCompiler
@@ -213,8 +214,8 @@ class TorchEngine:
             torch.cuda.set_device(device)  # of this thread; the default stream would be used otherwise
         probe(self._runner, self.context_length)
         self._runner.warm_up(self.scheduler.limits.max_running, self.context_length)
-        self._constraints.prepare()
-        return_freed_memory()
+        with large_blocks_returned():
+            self._constraints.prepare()
         log.info("%s passed its check and is warm after %.1f s", self.model_version, time.perf_counter() - begun)
 
     def _counts(self) -> Threads:
