@@ -17,4 +17,5 @@ def unimported(*names: str) -> Iterator[None]:
         yield
     finally:
         for name in hidden:
-            del sys.modules[name]
+            if sys.modules.get(name, name) is None:  # another thread has not imported it meanwhile
+                del sys.modules[name]

@@ -4,12 +4,13 @@ While weights get another form and a tokenizer is read, the C library keeps what
 model of 0.5. Large blocks of a start therefore come from the system one by one, and go back to it. In steps, that would
 cost thousands of page faults each, so the C library keeps their memory.
 
-glibc alone has these functions; with another C library nothing happens.
+glibc alone has these functions; with another C library nothing happens. Who has set `MALLOC_` variables keeps them.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -24,17 +25,16 @@ _LARGEST_KEPT = 1 << 25
 @contextmanager
 def large_blocks_returned() -> Iterator[None]:
     """For a start: blocks that are freed within are given back."""
-    _tell("mallopt", _MMAP_THRESHOLD, _LARGE_OF_A_START)
+    is_ours = not any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+    if is_ours:
+        _tell("mallopt", _MMAP_THRESHOLD, _LARGE_OF_A_START)
     try:
         yield
     finally:
-        _tell("mallopt", _MMAP_THRESHOLD, _LARGEST_KEPT)
-        _tell("mallopt", _TRIM_THRESHOLD, 2 * _LARGEST_KEPT)
-        return_freed_memory()
-
-
-def return_freed_memory() -> None:
-    _tell("malloc_trim", 0)
+        if is_ours:
+            _tell("mallopt", _MMAP_THRESHOLD, _LARGEST_KEPT)
+            _tell("mallopt", _TRIM_THRESHOLD, 2 * _LARGEST_KEPT)
+        _tell("malloc_trim", 0)
 
 
 def _tell(function: str, *numbers: int) -> None:

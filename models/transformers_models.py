@@ -14,11 +14,12 @@ import torch
 from models.arithmetic import Wanted, arithmetic, is_served_as_it_is, stored_dtype
 from models.block_import import unimported
 from models.checkpoint_files import CheckpointError, CheckpointFiles
+from models.gpu import has_gpu
 from models.linear.choice import Choice
 from models.linear.int8 import why_not
 
 # A second, for two functions of transformers that are not used here; and 0.07 GB for a compiler that needs a GPU.
-_NEEDLESS = ("sklearn", "scipy") if torch.cuda.is_available() else ("sklearn", "scipy", "triton")
+_NEEDLESS = ("sklearn", "scipy") if has_gpu() else ("sklearn", "scipy", "triton")
 with unimported(*_NEEDLESS):
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled

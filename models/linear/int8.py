@@ -85,7 +85,15 @@ def _is_hopeless() -> bool:
 
 
 def _is_slow_alone() -> bool:
-    torch.set_num_threads(1)  # of this thread: two wait for each other where other programs are busy
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # two wait for each other where other programs are busy
+    try:
+        return _is_slow()
+    finally:
+        torch.set_num_threads(before)  # also of threads that begin later
+
+
+def _is_slow() -> bool:
     given, weight = torch.ones(32, 256), torch.ones(256, 256)
     ways: list[Callable[[], Tensor]] = [
         partial(int8_product, given, int8_blocks(weight), None),

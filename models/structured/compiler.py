@@ -33,7 +33,7 @@ from models.structured.matcher import Matcher
 from models.structured.tool_grammar import lark_of_tools
 from models.tools.format import ArgumentStyle
 from models.tools.rule import CallableTool, ToolRule, tool_rule
-from models.unexpected import type_and_line
+from models.unexpected import contained, type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class ConstraintCompiler:
 
     def prepare(self) -> None:
         """Make what all constraints share. The first constraint would stop everybody's answers meanwhile."""
-        with suppress(ConstraintError):
+        with suppress(ConstraintError, MemoryError):
             self._tokenizer()
 
     def ask(self, constraint: OutputConstraint, user: str = "") -> Future[Matcher]:
@@ -184,8 +184,11 @@ def _tokenizer(source: Any, vocabulary: int, eos: list[int] | None) -> LLTokeniz
         # It may have ids without a row of logits, which are never drawn (sampler.py).
         ids = source.backend_tokenizer.get_vocab(with_added_tokens=True).values()
         return from_tokenizer(source, max(vocabulary, *(one + 1 for one in ids)), eos)
+    except MemoryError:
+        raise
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is no Exception
-        log.warning("output constraints are refused: llguidance cannot follow this tokenizer: %s", first_line(error))
+        reason = first_line(contained(error))
+        log.warning("output constraints are refused: llguidance cannot follow this tokenizer: %s", reason)
         return ConstraintError(_NOT_FOLLOWED)
 
 

@@ -152,7 +152,8 @@ class VllmEngine:
 
     async def start(self) -> None:
         await self._llm.check_health()
-        await asyncio.to_thread(self._compiler.prepare)
+        if self._options.are_drawn_here:
+            await asyncio.to_thread(self._compiler.prepare)
         self._watching = asyncio.create_task(self._watch())
 
     async def stop(self) -> None:

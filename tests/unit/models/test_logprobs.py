@@ -38,3 +38,21 @@ def test_without_rivals_there_are_none():
     found = logprobs_of(scores(2, 9), [0, 1], [3, 4], 0)
     assert found.pairs() == [(), ()]
     assert not found.ranks.numel()
+
+
+def test_hostile_rows_hurt_no_other():
+    """Rows that are no numbers, out of order and twice, of logits that are not contiguous."""
+    logits = scores(20, 50_257).repeat_interleave(2, dim=1)[:, ::2]
+    logits[1], logits[2, 5:], logits[3, 7] = torch.nan, -torch.inf, -0.0
+    assert not logits.is_contiguous()
+    rows = [19, 1, 0, 2, 2, *range(3, 19), 0]
+    found = logprobs_of(logits, rows, [4] * len(rows), 7, ranked=True)
+    for at, row in enumerate(rows):
+        if row == 1:
+            assert found.own[at].isnan()
+            continue
+        expected = logits[row].log_softmax(dim=-1)
+        order = logits[row].sort(descending=True, stable=True).indices[:7]
+        assert torch.equal(found.own[at], expected[4])
+        assert found.best_tokens[at].tolist() == order.tolist()
+        assert found.ranks[at] == 1 + (logits[row] > logits[row, 4]).sum()

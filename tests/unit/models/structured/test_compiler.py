@@ -428,6 +428,37 @@ def test_a_tokenizer_that_cannot_be_followed_is_tried_once(
         with pytest.raises(ConstraintError, match="this model's tokens cannot be constrained"):
             compiling.ask(json_constraint({"const": number})).result(20)
     compiling.stop()
-    assert [record.getMessage() for record in caplog.records] == [
+    told = [record.getMessage() for record in caplog.records if "are refused" in record.getMessage()]
+    assert told == [
         "output constraints are refused: llguidance cannot follow this tokenizer: can't determine decoder type"
     ]
+
+
+@pytest.mark.parametrize("passing", [KeyboardInterrupt, SystemExit])
+def test_what_ends_the_process_refuses_no_constraint(
+    monkeypatch: pytest.MonkeyPatch, passing: type[BaseException]
+) -> None:
+    def end(*_: object) -> None:
+        raise passing
+
+    compiling = ConstraintCompiler(tokenizer(), len(tokenizer()), frozenset({eos()}))
+    with monkeypatch.context() as patched:
+        patched.setattr(compiler_module, "from_tokenizer", end)
+        with pytest.raises(passing):
+            compiling.prepare()
+    assert compiling.ask(json_constraint({"const": 1})).result(20)
+    compiling.stop()
+
+
+def test_a_lack_of_memory_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    compiling = ConstraintCompiler(tokenizer(), len(tokenizer()), frozenset({eos()}))
+    with monkeypatch.context() as patched:
+        patched.setattr(compiler_module, "from_tokenizer", fail)
+        compiling.prepare()
+        with pytest.raises(ConstraintError):
+            compiling.ask(json_constraint({"const": 1})).result(20)
+    assert compiling.ask(json_constraint({"const": 2})).result(20)
+    compiling.stop()
