@@ -19,6 +19,9 @@ log = logging.getLogger("parley.requests")
 
 _TRACE_ID = re.compile(rb"[0-9a-f]{32}")
 
+_QUOTED = ("response_format", "tools")
+"""Fields whose errors quote what is in them."""
+
 
 class RequestLog(Observer):
     """With `as_fields` the values are fields beside the message, for a formatter that knows `fields`
@@ -30,7 +33,7 @@ class RequestLog(Observer):
 
     def answered(self, partition: int, outcome: Outcome) -> None:
         if (error := outcome.end.error) is not None:
-            report_refusal(outcome.inflight.accepted.record, error.code, error.message)
+            report_refusal(outcome.inflight.accepted.record, error.code, _unquoted(error.message))
         if not log.isEnabledFor(logging.INFO):
             return
         inflight, answer, end, plan = outcome.inflight, outcome.answer, outcome.end, outcome.answer.plan
@@ -84,6 +87,12 @@ class RequestLog(Observer):
             # In one string: Faust's formatter spends more on arguments than the rest of the line costs.
             line = " ".join(f"{name}={_plain(value)}" for name, value in fields.items())
             log.info(f"{message}: {line}")  # noqa: G004
+
+
+def _unquoted(message: str) -> str:
+    """Why a schema, grammar or tool cannot be followed is said in its own words, which are the user's."""
+    field, _, _ = message.partition(":")
+    return f"{field}: it cannot be followed; its sender has the reason" if field in _QUOTED else message
 
 
 def _plain(value: object) -> object:
