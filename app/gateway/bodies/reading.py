@@ -6,6 +6,7 @@ import asyncio
 import re
 import zlib
 from codecs import BOM_UTF8
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,14 +16,18 @@ from app.gateway.bodies.as_written import as_written
 from app.gateway.bodies.parameters import check_parameters
 from app.gateway.errors import ApiError, client_left
 from app.gateway.gateway import gateway_of
+from app.gateway.limits.bounds import MAX_ITEMS
 from app.wire.error import ErrorCode
 from app.wire.json_codec import MalformedError, check_depth
+from app.wire.limits import MAX_MESSAGES
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_BRACKETS = 25_000
 """An empty object takes 2 bytes as JSON and 64 as a Python object, so a limit in bytes bounds neither memory nor
 time.
 """
+_MOST = {"messages": MAX_MESSAGES, "input": MAX_ITEMS}
+"""Elements of these fields."""
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -35,7 +40,9 @@ async def read_parameters(request: Request, record_type: type[T]) -> tuple[T, li
     """
     raw = await _read(request)
     _check(raw)
-    ignored = dict.fromkeys(check_parameters(_decoded(raw, dict[str, msgspec.Raw]), record_type.__struct_fields__))
+    fields = _decoded(raw, dict[str, msgspec.Raw])
+    ignored = dict.fromkeys(check_parameters(fields, record_type.__struct_fields__))
+    _check_counts(fields)
     await asyncio.sleep(0)  # a megabyte of small objects takes tens of milliseconds; others have a turn in between
     value = _decoded(raw, Any)
     await asyncio.sleep(0)
@@ -107,6 +114,15 @@ def _check(text: bytes | bytearray) -> None:
         check_depth(text)
     except MalformedError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the body is {error}") from None
+
+
+def _check_counts(fields: Mapping[str, msgspec.Raw]) -> None:
+    """Before what is refused anyway is decoded: 20,000 small messages would hold the event loop for 0.1 s."""
+    for name, most in _MOST.items():
+        if name in fields and bytes(fields[name])[:1] == b"[":
+            elements = _decoded(bytes(fields[name]), list[msgspec.Raw])
+            if len(elements) > most and bytes(elements[0])[:1] == b"{":  # an input may be tokens, too
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: are more than {most}", param=name)
 
 
 def convert(value: Any, record_type: Any, *, strict: bool = True) -> Any:

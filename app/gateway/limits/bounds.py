@@ -5,6 +5,8 @@ These are no settings: each is far above what one caller needs, and all together
 
 from __future__ import annotations
 
+from app.wire.limits import MAX_MESSAGES
+
 STREAMS_OF_USER = 2000
 SOCKETS_OF_KEY = 500
 ERASURES_PER_MIN = 10
@@ -21,6 +23,8 @@ ASKED_BYTES = 32 * 1024 * 1024
 """Of requests in memory whose responses may be retrieved; others are read from `requests`."""
 BODIES_BYTES = 64 * 1024 * 1024
 """Of requests that are being transferred."""
+MAX_ITEMS = 4 * MAX_MESSAGES
+"""Of `input` of the Responses API: a message of the assistant may be an item for its text and one for each call."""
 SCAN_RECORDS = 200_000
 """Records of a partition that are searched for an older answer."""
 

@@ -13,11 +13,12 @@ import msgspec
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError, invalid, renamed
+from app.gateway.limits.bounds import MAX_ITEMS
 from app.gateway.openai.messages import Arguments, ChatMessage, Content, arguments_of, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
 from app.wire.ids import new_request_id
-from app.wire.limits import MAX_MESSAGES, is_request_id
+from app.wire.limits import is_request_id
 from app.wire.request import Message, Request, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.tools import FunctionCall, MessageToolCall, ToolMode
@@ -32,8 +33,6 @@ _NAMES = {
     "conversation_id": "conversation",
 }
 """How this API names fields of a request."""
-MAX_ITEMS = 4 * MAX_MESSAGES
-"""A message of the assistant may be an item for its text and one for each call."""
 
 
 class TextFormat(msgspec.Struct, frozen=True, kw_only=True):

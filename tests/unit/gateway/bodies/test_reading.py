@@ -1,0 +1,52 @@
+"""Bodies whose elements are too many are refused before they are decoded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from app.gateway.bodies import reading
+from app.gateway.bodies.reading import read_parameters
+from app.gateway.errors import ApiError
+from app.gateway.limits.bounds import MAX_ITEMS
+from app.gateway.openai.chat_body import ChatBody
+from app.wire.limits import MAX_MESSAGES
+
+
+class Bodies:
+    @contextmanager
+    def body(self) -> Iterator[Any]:
+        yield SimpleNamespace(add=lambda _size: None)
+
+
+def request_with(body: object) -> Request:
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+
+    app = SimpleNamespace(state=SimpleNamespace(gateway=SimpleNamespace(bodies=Bodies())))
+    headers = [(b"content-type", b"application/json")]
+    return Request({"type": "http", "method": "POST", "path": "/", "headers": headers, "app": app}, receive)
+
+
+@pytest.mark.parametrize(("field", "most"), [("messages", MAX_MESSAGES), ("input", MAX_ITEMS)])
+async def test_too_many_elements_are_refused_before_they_are_decoded(
+    field: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "as_written", None)
+    body = {"model": "demo", field: [{"role": "user", "content": "S"}] * (most + 1)}
+    with pytest.raises(ApiError) as refused:
+        await read_parameters(request_with(body), ChatBody)
+    assert (refused.value.status, refused.value.param) == (400, field)
+    assert refused.value.message == f"{field}: are more than {most}"
+
+
+async def test_as_many_as_allowed_are_read() -> None:
+    body = {"model": "demo", "messages": [{"role": "user", "content": "S"}] * MAX_MESSAGES}
+    parsed, _ = await read_parameters(request_with(body), ChatBody)
+    assert len(parsed.messages) == MAX_MESSAGES
