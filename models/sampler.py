@@ -79,14 +79,17 @@ class Drawn:
             self._arrived.synchronize()
         tokens, best = self._here
         found = list(map(Token, tokens.tolist(), map(isfinite, best.tolist())))
-        asked = [(row, draw.sampling.logprobs) for row, draw in enumerate(self._draws) if found[row].finite]
-        self._add_logprobs(found, {row: most for row, most in asked if most is not None})
+        asked = {
+            row: most
+            for row, draw in enumerate(self._draws)
+            if (most := draw.sampling.logprobs) is not None and found[row].finite
+        }
+        if asked:
+            self._add_logprobs(found, asked)
         return found
 
     def _add_logprobs(self, found: list[Token], asked: Mapping[int, int]) -> None:
         """To these rows of `found`, each with so many of its likeliest tokens."""
-        if not asked:
-            return
         logprobs = logprobs_of(self._logits, [*asked], [found[row].token for row in asked], max(asked.values()))
         for (row, most), own, best in zip(asked.items(), logprobs.own.tolist(), logprobs.pairs(), strict=True):
             token = found[row].token

@@ -1,8 +1,7 @@
 """`make test`: the whole suite as runs of pytest, four at once, each with a log of its own under `build`.
 
-Tests of the integration wait for real servers at times, so four runs keep two cores busy. They begin first, and what is
-computation only fills the rest: it has a lower priority, so that it does not slow down what depends on time, but a
-little only.
+Tests of the integration wait for real servers at times, so four runs keep two cores busy. Those that are computation
+only have a slightly lower priority, so that they do not slow down what depends on time, and most of them begin last.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class RequestLog(Observer):
 
 
 def _unquoted(message: str) -> str:
-    """Why a schema, grammar or tool cannot be followed is said in its own words, which are the user's."""
+    """Without the reason, if it quotes a schema, a grammar or a tool: those are a user's words."""
     field, _, _ = message.partition(":")
     return f"{field}: it cannot be followed; its sender has the reason" if field in _QUOTED else message
 

@@ -17,8 +17,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +27,7 @@ from torch import Tensor
 from models.linear.kinds import PLAIN, Kind, Products
 from models.linear.layout import laid_out
 from models.linear.product import Matrix, matrix_of, product
+from models.linear.threads import computing_threads
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def choose(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Produc
 
     `threads`: that many; 0: all cores but one, or all if that is clearly faster. Takes a second or two.
     """
-    with _threads(1):
+    with computing_threads(1):
         measured = {dtype: _measure(sizes, dtype, allowed) for dtype in dtypes}
         found = dict(zip(dtypes, compared(*(one.parts for one in measured.values())), strict=True))
     best = dtypes[0]
@@ -144,7 +144,7 @@ def _fastest_threads(parts: Sequence[Part]) -> tuple[int, str]:
     if cores == 1:
         return 1, "the only core"
     for count in (few, cores):
-        with _threads(count):
+        with computing_threads(count):
             found += compared(parts, clock=time.perf_counter)
     gain = ratio(*found)
     return cores if gain >= CLEARLY else few, f"{cores} are {gain:.2f} times as fast as {few}"
@@ -204,16 +204,6 @@ def _filled(outputs: int, inputs: int, dtype: torch.dtype) -> Tensor:
 def ratio(before: Times, after: Times) -> float:
     """How many times as fast `after` is: the geometric mean over `ROWS`."""
     return math.prod(one / other for one, other in zip(before, after, strict=True)) ** (1 / len(before))
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _told(times: Times) -> str:

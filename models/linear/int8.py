@@ -14,12 +14,13 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from models.linear.threads import computing_threads
 
 if TYPE_CHECKING:
     Int8Weight = Any
@@ -80,26 +81,13 @@ def _agrees() -> bool:
 
 @cache
 def _is_hopeless() -> bool:
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_is_slow_alone).result()
-
-
-def _is_slow_alone() -> bool:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)  # two wait for each other where other programs are busy
-    try:
-        return _is_slow()
-    finally:
-        torch.set_num_threads(before)  # also of threads that begin later
-
-
-def _is_slow() -> bool:
     given, weight = torch.ones(32, 256), torch.ones(256, 256)
     ways: list[Callable[[], Tensor]] = [
         partial(int8_product, given, int8_blocks(weight), None),
         partial(onednn_int8_product, given, onednn_int8_blocks(weight), None),
     ]
-    fbgemm, onednn = (min(_seconds(way) for _ in range(5)) for way in ways)
+    with computing_threads(1):  # two wait for each other where other programs are busy
+        fbgemm, onednn = (min(_seconds(way) for _ in range(5)) for way in ways)
     return onednn > _HOPELESS * fbgemm
 
 

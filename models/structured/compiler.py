@@ -1,7 +1,7 @@
 """Compile output constraints, without delaying the engine.
 
-What all constraints share is made before the first request (`prepare`), because of a large vocabulary that takes
-seconds, with the GIL. Compiling usually takes a millisecond, and tens of milliseconds for the largest schemas that a
+What all constraints share is made before the first request (`prepare`): for a large vocabulary llguidance holds the
+GIL for seconds. Compiling usually takes a millisecond, and tens of milliseconds for the largest schemas that a
 request can contain. llguidance bounds it by its fuel and releases the GIL meanwhile. A hostile constraint can still
 take seconds, so the compilers are shared fairly: the next constraint is of the user with the fewest in progress. After
 `LONGEST_S` a constraint is refused and its thread counts no more. A caller may cancel its future, and a constraint
@@ -173,13 +173,13 @@ class ConstraintCompiler:
         """Raises `ConstraintError` for one that llguidance cannot follow."""
         with self._making:
             if self._made is None:
-                self._made = _tokenizer(self._source, self._vocabulary, self._eos)
+                self._made = _read_tokenizer(self._source, self._vocabulary, self._eos)
             if isinstance(self._made, ConstraintError):
                 raise ConstraintError(str(self._made))
             return self._made
 
 
-def _tokenizer(source: Any, vocabulary: int, eos: list[int] | None) -> LLTokenizer | ConstraintError:
+def _read_tokenizer(source: Any, vocabulary: int, eos: list[int] | None) -> LLTokenizer | ConstraintError:
     try:
         # It may have ids without a row of logits, which are never drawn (sampler.py).
         ids = source.backend_tokenizer.get_vocab(with_added_tokens=True).values()

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.gateway.bodies.as_written import as_written
 from app.gateway.bodies.parameters import check_parameters
-from app.gateway.errors import ApiError, client_left
+from app.gateway.errors import ApiError, client_left, invalid
 from app.gateway.gateway import gateway_of
 from app.gateway.limits.bounds import MAX_ITEMS
 from app.wire.error import ErrorCode
@@ -26,8 +26,11 @@ MAX_BRACKETS = 25_000
 """An empty object takes 2 bytes as JSON and 64 as a Python object, so a limit in bytes bounds neither memory nor
 time.
 """
-_MOST = {"messages": MAX_MESSAGES, "input": MAX_ITEMS}
-"""Elements of these fields."""
+_MOST = {
+    "messages": (MAX_MESSAGES, f"are more than {MAX_MESSAGES}"),
+    "input": (MAX_ITEMS, f"has more than {MAX_ITEMS} items"),
+}
+"""Objects in these fields, and why more are refused."""
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -99,10 +102,12 @@ class _Gzip:
 def parse(raw: bytes | bytearray | str, record_type: Any) -> tuple[Any, list[str]]:
     """A message of that type, and the names of its fields that have no effect; raises `ApiError`."""
     _check(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw)
+    fields = _decoded(raw, dict[str, msgspec.Raw])
+    _check_counts(fields)
     ignored: dict[str, None] = {}
     message = convert(as_written(_decoded(raw, Any), record_type, ignored), record_type)
     known = {*message.__struct_fields__, message.__struct_config__.tag_field}
-    return message, [*check_parameters(_decoded(raw, dict[str, msgspec.Raw]), known), *ignored]
+    return message, [*check_parameters(fields, known), *ignored]
 
 
 def _check(text: bytes | bytearray) -> None:
@@ -118,11 +123,12 @@ def _check(text: bytes | bytearray) -> None:
 
 def _check_counts(fields: Mapping[str, msgspec.Raw]) -> None:
     """Before what is refused anyway is decoded: 20,000 small messages would hold the event loop for 0.1 s."""
-    for name, most in _MOST.items():
-        if name in fields and bytes(fields[name])[:1] == b"[":
-            elements = _decoded(bytes(fields[name]), list[msgspec.Raw])
-            if len(elements) > most and bytes(elements[0])[:1] == b"{":  # an input may be tokens, too
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: are more than {most}", param=name)
+    for name, (most, why) in _MOST.items():
+        value = bytes(fields.get(name, b""))
+        if value.startswith(b"["):
+            elements = _decoded(value, list[msgspec.Raw])
+            if len(elements) > most and bytes(elements[0]).startswith(b"{"):  # an input may be tokens, too
+                raise invalid(name, why)
 
 
 def convert(value: Any, record_type: Any, *, strict: bool = True) -> Any:

@@ -13,7 +13,6 @@ import msgspec
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError, invalid, renamed
-from app.gateway.limits.bounds import MAX_ITEMS
 from app.gateway.openai.messages import Arguments, ChatMessage, Content, arguments_of, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
@@ -211,8 +210,6 @@ class _Messages:
 
 
 def _messages(items: Sequence[InputItem]) -> list[Message]:
-    if len(items) > MAX_ITEMS:
-        raise invalid("input", f"has more than {MAX_ITEMS} items")
     messages = _Messages()
     for item in items:
         messages.add(item)

@@ -26,7 +26,7 @@ def test_a_name_cannot_look_like_another_field_or_line(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "logged"),
     [
         (
             "response_format: invalid regex '(private'",
@@ -37,13 +37,13 @@ def test_a_name_cannot_look_like_another_field_or_line(caplog: pytest.LogCapture
     ],
 )
 def test_what_a_constraint_says_is_told_to_its_sender_only(
-    caplog: pytest.LogCaptureFixture, message: str, told: str
+    caplog: pytest.LogCaptureFixture, message: str, logged: str
 ) -> None:
     end = TokenEvent(type=EventType.ERROR, error=ErrorInfo(ErrorCode.INVALID_REQUEST, message))
     outcome = outcome_of(inflight_of(), end, gaps=[], first_at=None, ended_at=None, index=0)
     with caplog.at_level(logging.WARNING):
         RequestLog(as_fields=False).answered(0, outcome)
-    assert any(line.endswith(f"is refused: invalid_request: {told}") for line in caplog.messages)
+    assert any(line.endswith(f"is refused: invalid_request: {logged}") for line in caplog.messages)
     assert "private" not in caplog.text
 
 

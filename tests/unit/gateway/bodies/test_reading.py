@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from app.gateway.bodies import reading
-from app.gateway.bodies.reading import read_parameters
+from app.gateway.bodies.reading import parse, read_parameters
 from app.gateway.errors import ApiError
 from app.gateway.limits.bounds import MAX_ITEMS
 from app.gateway.openai.chat_body import ChatBody
@@ -34,16 +34,25 @@ def request_with(body: object) -> Request:
     return Request({"type": "http", "method": "POST", "path": "/", "headers": headers, "app": app}, receive)
 
 
-@pytest.mark.parametrize(("field", "most"), [("messages", MAX_MESSAGES), ("input", MAX_ITEMS)])
+WHY = {
+    "messages": (MAX_MESSAGES, f"messages: are more than {MAX_MESSAGES}"),
+    "input": (MAX_ITEMS, f"input: has more than {MAX_ITEMS} items"),
+}
+
+
+@pytest.mark.parametrize("field", WHY)
 async def test_too_many_elements_are_refused_before_they_are_decoded(
-    field: str, most: int, monkeypatch: pytest.MonkeyPatch
+    field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    most, why = WHY[field]
     monkeypatch.setattr(reading, "as_written", None)
     body = {"model": "demo", field: [{"role": "user", "content": "S"}] * (most + 1)}
     with pytest.raises(ApiError) as refused:
         await read_parameters(request_with(body), ChatBody)
-    assert (refused.value.status, refused.value.param) == (400, field)
-    assert refused.value.message == f"{field}: are more than {most}"
+    assert (refused.value.status, refused.value.param, refused.value.message) == (400, field, why)
+    with pytest.raises(ApiError) as refused_on_a_socket:
+        parse(json.dumps(body), ChatBody)
+    assert refused_on_a_socket.value.body == refused.value.body
 
 
 async def test_as_many_as_allowed_are_read() -> None:

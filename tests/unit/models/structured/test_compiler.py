@@ -428,8 +428,8 @@ def test_a_tokenizer_that_cannot_be_followed_is_tried_once(
         with pytest.raises(ConstraintError, match="this model's tokens cannot be constrained"):
             compiling.ask(json_constraint({"const": number})).result(20)
     compiling.stop()
-    told = [record.getMessage() for record in caplog.records if "are refused" in record.getMessage()]
-    assert told == [
+    warnings = [record.getMessage() for record in caplog.records if "are refused" in record.getMessage()]
+    assert warnings == [
         "output constraints are refused: llguidance cannot follow this tokenizer: can't determine decoder type"
     ]
 
