@@ -36,6 +36,7 @@ from app.wire.headers import trace_headers_of
 from app.wire.incoming import explained, ignored_fields, read_request
 from app.wire.request import Request
 from app.wire.validation import check_partition, validate_request, with_tenant
+from models.fair_slots import owners_of
 from models.generation import FinishReason
 
 
@@ -114,10 +115,10 @@ class Requests:
     def _queue(self, partition: Partition, inflight: InFlight) -> None:
         """Answer the request when earlier ones of its conversation are committed."""
         accepted, lanes = inflight.accepted, partition.lanes
+        request = accepted.request
+        owners = owners_of(request.tenant or "", request.user_id)
         answer = partial(self._containment.answer, partition, inflight)
-        lanes.add(
-            accepted.conversation, inflight, answer, PRIORITIES[accepted.request.priority], accepted.request.user_id
-        )
+        lanes.add(accepted.conversation, inflight, answer, PRIORITIES[request.priority], owners)
         front = lanes.front(accepted.conversation)
         if front is not None and front is not inflight and front.is_committing:
             partition.context.queue.hurry()

@@ -6,8 +6,8 @@ priority. A later request overtakes an earlier one of lower priority only if it 
 priority level, so every request runs eventually.
 
 Users share the slots: a user's new request is put `SPREAD` ranks back for each request that the user already has here.
-A user with a thousand conversations therefore delays another user's first request by the running answers only, not by
-the thousand.
+And no user, and no tenant, holds all of them (models/fair_slots.py). So a user with a thousand conversations delays
+another user's first request neither by the thousand nor by those that run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from models.fair_slots import FairSlots, Owner, Owners
 
 OVERTAKE = 256
 SPREAD = 8
@@ -34,7 +36,7 @@ class _Entry(Generic[T]):
     item: T = field(compare=False)
     work: Work = field(compare=False)
     lane: Hashable = field(compare=False)
-    user: Hashable = field(compare=False)
+    owners: Owners = field(compare=False)
     has_begun: bool = field(compare=False, default=False)
     hurries: bool = field(compare=False, default=False)
 
@@ -43,15 +45,16 @@ class Lanes(Generic[T]):
     """Runs the work of each added item, at most `limit` at once; exceptions of it go to `on_error`."""
 
     def __init__(self, limit: int, on_error: Callable[[BaseException], None]) -> None:
-        self._limit = limit
+        self._slots = FairSlots(limit)
         self._on_error = on_error
         self._arrivals = itertools.count()
         self._lanes: dict[Hashable, deque[_Entry[T]]] = {}
         self._ready: list[_Entry[T]] = []
+        self._refused: dict[Owner, list[_Entry[T]]] = {}
         self._running: dict[asyncio.Task[None], _Entry[T]] = {}
         self._waiting = 0
         self._lent: set[asyncio.Task[None]] = set()
-        self._users: Counter[Hashable] = Counter()
+        self._users: Counter[Owner] = Counter()
 
     @property
     def running(self) -> int:
@@ -66,13 +69,15 @@ class Lanes(Generic[T]):
         """The tasks of the items that run and have not lent out their slot."""
         return frozenset(self._running.keys() - self._lent)
 
-    def add(self, lane: Hashable, item: T, work: Work, priority: int = 0, user: Hashable | None = None) -> None:
-        """Run `work` for the item when its turn comes. With `user` None, the lane counts as a user of its own."""
-        user = lane if user is None else user
+    def add(self, lane: Hashable, item: T, work: Work, priority: int = 0, owners: Owners = ()) -> None:
+        """Run `work` for the item when its turn comes. The last of `owners` is its user, of whom there may be a tenant
+        before it; without any, the lane counts as a user of its own.
+        """
+        owners = owners or (lane,)
         arrival = next(self._arrivals)
-        rank = arrival + priority * OVERTAKE + self._users[user] * SPREAD
-        entry = _Entry((rank, arrival), item, work, lane, user)
-        self._users[user] += 1
+        rank = arrival + priority * OVERTAKE + self._users[owners[-1]] * SPREAD
+        entry = _Entry((rank, arrival), item, work, lane, owners)
+        self._users[owners[-1]] += 1
         self._waiting += 1
         if lane in self._lanes:
             self._lanes[lane].append(entry)
@@ -89,17 +94,20 @@ class Lanes(Generic[T]):
         """
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None
+        owners = self._running[task].owners
         self._lent.add(task)
+        self._slots.release(owners)
         self._fill()
         try:
             yield
         finally:
             self._lent.discard(task)
+            self._slots.hold(owners)
 
     @property
     def are_short(self) -> bool:
         """Whether an item waits for a slot, and for nothing else."""
-        return bool(self._ready)
+        return bool(self._ready or self._refused)
 
     def has_queue(self, lane: Hashable) -> bool:
         """Whether an item waits for another one of its lane."""
@@ -120,8 +128,7 @@ class Lanes(Generic[T]):
                 self._waiting -= 1
                 self._leave(entry)
                 if front:
-                    self._ready.remove(entry)
-                    heapq.heapify(self._ready)
+                    self._remove_ready(entry)
                     self._next_of(lane)
                 return True
         return False
@@ -131,16 +138,16 @@ class Lanes(Generic[T]):
         for entry in self._lanes.get(lane, ()):
             if entry.item is item and not entry.has_begun:
                 entry.hurries = True
-                if entry in self._ready:
-                    self._ready.remove(entry)
-                    heapq.heapify(self._ready)
-                    self._lent.add(self._begin(entry))
+                if entry is self._lanes[lane][0]:
+                    self._remove_ready(entry)
+                    self._begin(entry, has_slot=False)
                 return
 
     async def cancel(self) -> None:
         """Stop everything at once; no waiting item begins."""
         self._lanes.clear()
         self._ready.clear()
+        self._refused.clear()
         self._users.clear()
         self._waiting = 0
         running = list(self._running)
@@ -149,20 +156,55 @@ class Lanes(Generic[T]):
         await asyncio.gather(*running, return_exceptions=True)
 
     def _fill(self) -> None:
-        while self._ready and len(self._running) - len(self._lent) < self._limit:
-            self._begin(heapq.heappop(self._ready))
+        """Let the first items begin whose owners may hold a slot; the others wait apart, by the owner who may not."""
+        self._ask_again()
+        while self._ready and self._slots.free > 0:
+            entry = heapq.heappop(self._ready)
+            if (owner := self._slots.refused(entry.owners)) is None:
+                self._begin(entry, has_slot=True)
+            else:
+                heapq.heappush(self._refused.setdefault(owner, []), entry)
 
-    def _begin(self, entry: _Entry[T]) -> asyncio.Task[None]:
+    def _ask_again(self) -> None:
+        """Of each owner who was refused and may hold a slot again, one item is ready: one slot at a time gets free."""
+        for owner in list(self._refused):
+            entries = self._refused[owner]
+            while entries and (other := self._slots.refused(entries[0].owners)) != owner:
+                entry = heapq.heappop(entries)
+                heapq.heappush(self._ready if other is None else self._refused.setdefault(other, []), entry)
+                if other is None:
+                    break
+            if not entries:
+                del self._refused[owner]
+
+    def _remove_ready(self, entry: _Entry[T]) -> None:
+        if entry in self._ready:
+            self._ready.remove(entry)
+            heapq.heapify(self._ready)
+            return
+        owner = next(owner for owner, entries in self._refused.items() if entry in entries)
+        self._refused[owner].remove(entry)
+        heapq.heapify(self._refused[owner])
+        if not self._refused[owner]:
+            del self._refused[owner]
+
+    def _begin(self, entry: _Entry[T], *, has_slot: bool) -> None:
         self._waiting -= 1
         entry.has_begun = True
         task = asyncio.ensure_future(_run(entry.work))
         self._running[task] = entry
+        if has_slot:
+            self._slots.hold(entry.owners)
+        else:
+            self._lent.add(task)
         task.add_done_callback(self._ended)
-        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         entry = self._running.pop(task)
-        self._lent.discard(task)
+        if task in self._lent:
+            self._lent.discard(task)
+        else:
+            self._slots.release(entry.owners)
         self._leave(entry)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_error(error)
@@ -173,14 +215,15 @@ class Lanes(Generic[T]):
         self._fill()
 
     def _leave(self, entry: _Entry[T]) -> None:
-        self._users[entry.user] -= 1
-        if self._users[entry.user] <= 0:
-            del self._users[entry.user]
+        user = entry.owners[-1]
+        self._users[user] -= 1
+        if self._users[user] <= 0:
+            del self._users[user]
 
     def _next_of(self, lane: Hashable) -> None:
         entries = self._lanes[lane]
         if entries and entries[0].hurries:
-            self._lent.add(self._begin(entries[0]))
+            self._begin(entries[0], has_slot=False)
         elif entries:
             heapq.heappush(self._ready, entries[0])
             self._fill()

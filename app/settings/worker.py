@@ -22,7 +22,9 @@ class WorkerSettings(BaseSettings):
     batch_budget_ms: float = Field(
         5.0, ge=0, description="longest time that a prompt waits for its batch while the engine is busy"
     )
-    max_in_flight: int = Field(64, ge=1, description="requests that run at once, per partition")
+    max_in_flight: int = Field(
+        64, ge=1, description="requests that run at once, per partition; three quarters of them of one user or tenant"
+    )
     drain_s: float = Field(
         10.0,
         ge=0,

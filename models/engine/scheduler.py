@@ -3,18 +3,22 @@
 Every step has one budget of tokens. Decoding sequences come first, one token each, and the rest goes to prompts in
 chunks, so a long prompt never delays running answers. A sequence is admitted if there are pages for all its tokens and
 some for its answer. If memory runs out all the same, the least important sequence releases its pages and is computed
-again later.
+again later: of the lowest priority, of the user with the most pages, the newest.
+
+No user, and no tenant, has all places of a step (models/fair_slots.py). Nor all pages: for a sequence of another one, a
+user that holds more than `SHARE` times as many releases those of its newest sequences.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
+from models.fair_slots import SHARE, FairSlots, Owner
 
 
 @dataclass(slots=True)
@@ -38,6 +42,7 @@ class Scheduler:
         self.running: list[SequenceState] = []
         self.waiting = WaitingSequences(limits.aging_s)
         self.preempted = 0
+        self._places = FairSlots(limits.max_running)
         self._clock = clock
 
     def add(self, sequence: SequenceState) -> None:
@@ -46,8 +51,7 @@ class Scheduler:
     def remove(self, sequence: SequenceState, *, forget: bool = False) -> list[int]:
         """The sequence has ended; returns the pages that no sequence holds any more."""
         if sequence in self.running:
-            self.running.remove(sequence)
-            self.waiting.charge(sequence, len(sequence.tokens) - sequence.limit)
+            self._leave(sequence)
         else:
             self.waiting.remove(sequence)
         return sequence.let_go(self.pool, forget=forget)
@@ -78,7 +82,7 @@ class Scheduler:
         computed one token in vain.
         """
         going = [part for part in slices if not part.sequence.ended]
-        joining = self.waiting and len(self.running) < self.limits.max_running
+        joining = len(self.running) < self.limits.max_running and any(map(self._has_place, self.waiting.fronts))
         if joining or not going or len(going) != len(self.running):
             return None
         if not all(part.draws and not part.draft and part.sequence.foreseen for part in going):
@@ -91,16 +95,50 @@ class Scheduler:
         admitted = True
         while admitted and self.waiting and len(self.running) < self.limits.max_running:
             admitted = False
+            too_large: list[SequenceState] = []
             for sequence in self.waiting.firsts(self._clock()):
-                if len(self.running) >= self.limits.max_running or not self._hold(sequence):
-                    return  # wait for the first one that does not fit, or large sequences would starve
-                self.waiting.remove(sequence)
-                self.running.append(sequence)
-                if sequence.stream.admitted_at is None:
-                    sequence.stream.admitted_at = time.time()
-                # charge its whole cost now, or one user would take every free place before the first token is counted
-                self.waiting.charge(sequence, sequence.limit - sequence.computed)
-                admitted = True
+                if len(self.running) >= self.limits.max_running:
+                    return
+                if not self._has_place(sequence) or not self._passes(sequence, too_large):
+                    continue
+                if self._hold_or_preempt(sequence):
+                    self._join(sequence)
+                    admitted = True
+                else:
+                    too_large.append(sequence)
+
+    def _passes(self, sequence: SequenceState, too_large: Sequence[SequenceState]) -> bool:
+        """Whether the sequence may be admitted before these, which do not fit: they would starve if any could, and
+        everyone would wait for them if none could.
+        """
+        return not too_large or all(self._yields(one, sequence, self._pages_of_owners()) for one in too_large)
+
+    def _has_place(self, sequence: SequenceState) -> bool:
+        return self._places.refused(sequence.owners) is None
+
+    def _join(self, sequence: SequenceState) -> None:
+        self.waiting.remove(sequence)
+        self.running.append(sequence)
+        self._places.hold(sequence.owners)
+        if sequence.stream.admitted_at is None:
+            sequence.stream.admitted_at = time.time()
+        # charge its whole cost now, or one user would take every free place before the first token is counted
+        self.waiting.charge(sequence, sequence.limit - sequence.computed)
+
+    def _leave(self, sequence: SequenceState) -> None:
+        self.running.remove(sequence)
+        self._places.release(sequence.owners)
+        self.waiting.charge(sequence, len(sequence.tokens) - sequence.limit)
+
+    def _hold_or_preempt(self, sequence: SequenceState) -> bool:
+        """Allocate its pages, from those of a user that holds many more if need be."""
+        while not self._hold(sequence):
+            pages = self._pages_of_owners()
+            last = self._least_important(pages)
+            if last is None or not self._yields(last, sequence, pages):
+                return False
+            self._preempt(last)
+        return True
 
     def _hold(self, sequence: SequenceState) -> bool:
         """Allocate its pages, if that leaves enough for what the running sequences and it will soon generate."""
@@ -123,12 +161,39 @@ class Scheduler:
         while sequence.pages:
             if sequence.grow(self.pool):
                 return True
-            self._preempt(max(self.running, key=_importance))
+            last = self._least_important(self._pages_of_owners())
+            assert last is not None  # the sequence itself runs
+            self._preempt(last)
         return False
 
+    def _yields(self, first: SequenceState, waiting: SequenceState, pages: Counter[Owner]) -> bool:
+        """Whether the first sequence makes room for a waiting one: its owner holds far more, and its priority is not
+        higher.
+        """
+        if first.job.priority < waiting.job.priority:
+            return False
+        need = pages_for(len(waiting.tokens), self.pool.size)
+        owners = zip(first.owners, waiting.owners, strict=False)
+        return next((pages[one] > SHARE * (pages[own] + need) for one, own in owners if one != own), False)
+
+    def _pages_of_owners(self) -> Counter[Owner]:
+        pages: Counter[Owner] = Counter()
+        for sequence in self.running:
+            for owner in sequence.owners:
+                pages[owner] += len(sequence.pages)
+        return pages
+
+    def _least_important(self, pages: Counter[Owner]) -> SequenceState | None:
+        """The first of the running ones to be preempted."""
+
+        def rank(sequence: SequenceState) -> tuple[int, list[int], int]:
+            priority, number = _importance(sequence)
+            return priority, [pages[owner] for owner in sequence.owners], number
+
+        return max(self.running, key=rank, default=None)
+
     def _preempt(self, sequence: SequenceState) -> None:
-        self.running.remove(sequence)
-        self.waiting.charge(sequence, len(sequence.tokens) - sequence.limit)
+        self._leave(sequence)
         sequence.let_go(self.pool)
         self.waiting.add(sequence, again=True)
         self.preempted += 1
@@ -162,6 +227,11 @@ class WaitingSequences:
     def __bool__(self) -> bool:
         return bool(self._lanes)
 
+    @property
+    def fronts(self) -> Iterator[SequenceState]:
+        """The first sequence of every lane, in any order."""
+        return (lane[0] for lane in self._lanes.values())
+
     def add(self, sequence: SequenceState, *, again: bool = False) -> None:
         """`again`: it was running and goes before its user's other sequences."""
         lane = _lane(sequence)
@@ -189,7 +259,7 @@ class WaitingSequences:
 
     def firsts(self, now: float) -> Iterator[SequenceState]:
         """The first sequence of every lane, best first; ask again after each round."""
-        return iter(sorted((lane[0] for lane in self._lanes.values()), key=lambda sequence: self._rank(sequence, now)))
+        return iter(sorted(self.fronts, key=lambda sequence: self._rank(sequence, now)))
 
     def _rank(self, sequence: SequenceState, now: float) -> tuple[int, float, float, int]:
         job = sequence.job

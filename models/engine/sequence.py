@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from models.detokenizer import AnswerText, Vocabulary
 from models.engine.compute.pages import Node, PagePool, Sharing
+from models.fair_slots import owners_of
 from models.generation import Delta, End, FinishReason, Job, TokenLogprob, Usage
 from models.logit_changes import LogitChanges
 from models.sampler import Draw, Token
@@ -37,6 +38,7 @@ class SequenceState:
         "matcher",
         "node",
         "number",
+        "owners",
         "pages",
         "prompt_length",
         "published",
@@ -51,6 +53,7 @@ class SequenceState:
         self.job = job
         self.stream = stream
         self.number = number
+        self.owners = owners_of(job.tenant, job.user)
         self.arrived = arrived
         self.tokens: list[int] = [*job.prompt, *job.generated]
         self.prompt_length = len(job.prompt)

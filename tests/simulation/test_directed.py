@@ -15,6 +15,7 @@ from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
+from models import fair_slots
 from models.generation import FinishReason
 from tests.faults.load import TOOLS
 from tests.simulation.broker import Entry
@@ -38,9 +39,9 @@ class Course:
         assert self.simulation.settings().max_in_flight > 1
         self.simulation.keep_running(40)
 
-    def send(self, at: float, topic: str = "requests", **fields: Any) -> None:
-        record = json.dumps({"user_id": "u", **fields}).encode()
-        self.after(at, lambda: self.simulation._append(topic, "u", record))
+    def send(self, at: float, topic: str = "requests", user: str = "u", **fields: Any) -> None:
+        record = json.dumps({"user_id": user, **fields}).encode()
+        self.after(at, lambda: self.simulation._append(topic, user, record))
 
     def after(self, at: float, happens: Callable[[], None]) -> None:
         self.simulation.world.after(at, happens)
@@ -58,9 +59,11 @@ class Course:
     def turns(self) -> dict[str, Turn]:
         return {turn.request_id: turn for turn in (decode(Turn, one.value or b"") for one in self.records("turns"))}
 
+    def all_events(self) -> list[TokenEvent]:
+        return [decode(TokenEvent, one.value or b"", one.headers) for one in self.records("tokens")]
+
     def events(self, request_id: str) -> list[TokenEvent]:
-        events = [decode(TokenEvent, one.value or b"", one.headers) for one in self.records("tokens")]
-        return [event for event in events if event.request_id == request_id]
+        return [event for event in self.all_events() if event.request_id == request_id]
 
 
 def test_an_answer_whose_repeat_breaks_off_goes_on_and_is_charged() -> None:
@@ -129,3 +132,25 @@ def test_answers_that_wait_end_in_time_while_results_cannot_be_read(monkeypatch:
         "behind": FinishReason.LENGTH,
     }
     assert ends["times-out"].is_end
+
+
+def _ends_before_another_begins() -> int:
+    """How many long answers of a user with many end before another user's first one begins."""
+    course = Course(Policy())
+    for number in range(30):
+        course.send(1.0, request_id=f"long-{number}", conversation_id=f"c{number}", prompt="go on", max_tokens=60)
+    course.send(3.0, user="v", request_id="short", prompt="and me?", max_tokens=2)
+    course.simulation.keep_running(60)
+    course.run()
+    events = course.all_events()
+    begins = next(at for at, event in enumerate(events) if event.user_id == "v" and event.tokens)
+    return sum(event.is_end for event in events[:begins])
+
+
+def test_a_user_with_many_long_answers_delays_anothers_by_none_of_them() -> None:
+    assert _ends_before_another_begins() == 0
+
+
+def test_a_user_who_may_hold_all_slots_delays_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_slots, "has_share", lambda *_: True)
+    assert _ends_before_another_begins() > 0

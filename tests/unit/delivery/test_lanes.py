@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.delivery.lanes import OVERTAKE, Lanes
+from models.fair_slots import Owners, has_share, owners_of
 from tests.examples import examples
 from tests.virtual_time import in_virtual_time
 
@@ -153,7 +154,7 @@ async def test_cancel_ends_what_runs_and_begins_nothing_more() -> None:
 
 
 @in_virtual_time
-async def test_a_user_with_many_conversations_delays_others_by_what_runs_alone() -> None:
+async def test_a_user_with_many_conversations_delays_no_other_user() -> None:
     go_on = asyncio.Event()
     began: list[str] = []
 
@@ -163,25 +164,96 @@ async def test_a_user_with_many_conversations_delays_others_by_what_runs_alone()
 
     lanes: Lanes[str] = Lanes(2, pytest.fail)
     for number in range(500):
-        lanes.add(("greedy", number), f"greedy-{number}", partial(answer, f"greedy-{number}"), user="greedy")
+        lanes.add(("greedy", number), f"greedy-{number}", partial(answer, f"greedy-{number}"), owners=["greedy"])
     for number in range(3):
-        lanes.add(("quiet", number), f"quiet-{number}", partial(answer, f"quiet-{number}"), user="quiet")
+        lanes.add(("quiet", number), f"quiet-{number}", partial(answer, f"quiet-{number}"), owners=["quiet"])
     await asyncio.sleep(0)
+    assert began == ["greedy-0", "quiet-0"]
     go_on.set()
     while lanes.running:
         await asyncio.sleep(0)
-    assert began[:2] == ["greedy-0", "greedy-1"]
     places = [began.index(f"quiet-{number}") for number in range(3)]
     assert max(places) < 100, places
     assert sorted(began) == sorted([*(f"greedy-{n}" for n in range(500)), *(f"quiet-{n}" for n in range(3))])
     assert not lanes._users
 
 
+class SharedSlots:
+    """Items of tenants' users. One occupies its slot until it lends it, and then runs until it ends."""
+
+    def __init__(self, limit: int, owners: list[Owners]) -> None:
+        self.lanes: Lanes[int] = Lanes(limit, pytest.fail)
+        self.owners = owners
+        self.lends = [asyncio.Event() for _ in owners]
+        self.ends = [asyncio.Event() for _ in owners]
+        self.occupying: list[int] = []
+        self.hurried: set[int] = set()
+        self.waiting: set[int] = set()
+        self._limit = limit
+
+    def add(self, item: int, priority: int) -> None:
+        self.waiting.add(item)
+        self.lanes.add(item, item, partial(self._answer, item), priority, self.owners[item])
+
+    async def _answer(self, item: int) -> None:
+        self.waiting.discard(item)
+        if item in self.hurried:
+            return
+        assert self.has_room(item), "it was given more than its share"
+        self.occupying.append(item)
+        await self.lends[item].wait()
+        self.occupying.remove(item)
+        with self.lanes.without_slot():
+            await self.ends[item].wait()
+
+    def has_room(self, item: int) -> bool:
+        free = self._limit - len(self.occupying)
+        held = [sum(owner in self.owners[one] for one in self.occupying) for owner in self.owners[item]]
+        return free > 0 and all(has_share(number, free) for number in held)
+
+    def change(self, item: int, what: str) -> None:
+        match what:
+            case "lend":
+                self.lends[item].set()
+            case "end":
+                self.lends[item].set()
+                self.ends[item].set()
+            case "hurry" if item in self.waiting:
+                self.hurried.add(item)
+                self.lanes.hurry(item, item)
+            case "withdraw" if self.lanes.withdraw(item, item):
+                self.waiting.discard(item)
+
+
+tenants = st.sampled_from(["", "acme", "umbrella"])
+
+
+@examples(0.6)
+@given(st.lists(st.tuples(tenants, st.integers(0, 3), st.integers(0, 2)), max_size=60), st.integers(1, 12), st.data())
+@in_virtual_time
+async def test_no_owner_is_given_more_than_its_share_and_no_slot_stays_free_in_vain(
+    added: list[tuple[str, int, int]], limit: int, data: st.DataObject
+) -> None:
+    slots = SharedSlots(limit, [owners_of(tenant, f"{tenant}/{user}") for tenant, user, _ in added])
+    for item, (_, _, priority) in enumerate(added):
+        slots.add(item, priority)
+    for item in data.draw(st.permutations(range(len(added)))):
+        slots.change(item, data.draw(st.sampled_from(["lend", "end", "hurry", "withdraw"])))
+        await asyncio.sleep(0.01)
+        assert not [one for one in slots.waiting if slots.has_room(one)], "a slot is free for them"
+    for event in (*slots.lends, *slots.ends):
+        event.set()
+    await asyncio.sleep(1)
+    assert (slots.lanes.running, slots.lanes.waiting, slots.waiting) == (0, 0, set())
+    assert slots.lanes._slots.free == limit
+    assert not slots.lanes._slots._held
+
+
 @in_virtual_time
 async def test_a_request_that_is_withdrawn_counts_for_its_user_no_more() -> None:
     lanes: Lanes[str] = Lanes(1, pytest.fail)
-    lanes.add("a", "a", idle, user="nina")
-    lanes.add("b", "b", idle, user="nina")
+    lanes.add("a", "a", idle, owners=["nina"])
+    lanes.add("b", "b", idle, owners=["nina"])
     assert lanes.withdraw("b", "b")
     assert lanes._users == {"nina": 1}
     await lanes.cancel()

@@ -102,6 +102,83 @@ def test_a_users_hundred_requests_do_not_delay_anothers_one():
     assert steps.ended.index("b") <= 2
 
 
+def test_a_users_long_answers_leave_a_place_for_anothers_one():
+    steps = Steps(max_running=8)
+    for n in range(20):
+        steps.add(f"a{n}", answer=100, user="a")
+    for _ in range(10):
+        steps.step()
+    assert len(steps.scheduler.running) == 6
+    steps.add("b", user="b")
+    for _ in range(5):
+        steps.step()
+    assert steps.ended == ["b"]
+
+
+def test_a_tenants_users_leave_a_place_for_another_tenants():
+    steps = Steps(max_running=8)
+    for n in range(20):
+        steps.add(f"a{n}", answer=100, tenant="a", user=str(n))
+    for _ in range(10):
+        steps.step()
+    steps.add("b", tenant="b", user="1")
+    for _ in range(5):
+        steps.step()
+    assert steps.ended == ["b"]
+
+
+def test_the_next_step_is_certain_although_somebody_waits_who_has_had_his_share():
+    steps = Steps(max_running=4)
+    for n in range(4):
+        steps.add(f"a{n}", answer=100, user="a")
+    steps.step()
+    slices = steps.scheduler.plan()
+    assert len(steps.scheduler.waiting) == 1
+    assert steps.scheduler.follow(slices) is not None
+    steps.add("b", user="b")
+    assert steps.scheduler.follow(slices) is None
+
+
+def test_for_another_users_row_the_newest_of_the_user_with_the_most_memory_yields():
+    steps = Steps(pages=41, headroom=4)
+    long = [steps.add(f"a{n}", prompt=16, answer=40, user="a") for n in range(4)]
+    small = steps.add("c", prompt=4, answer=60, user="c")
+    while steps.pool.available > 2:
+        steps.step()
+    assert [sequence in steps.scheduler.running for sequence in long] == [True, True, False, False]
+    other = steps.add("b", prompt=12, answer=4, user="b")
+    steps.step()
+    assert other in steps.scheduler.running, "those of the other user that wait as well do not fit, and do not delay it"
+    assert small in steps.scheduler.running
+    assert [sequence in steps.scheduler.running for sequence in long] == [True, False, False, False]
+    steps.run()
+    assert sorted(steps.ended) == ["a0", "a1", "a2", "a3", "b", "c"]
+    assert [len(sequence.tokens) for sequence in long] == [56] * 4
+
+
+def test_a_row_whose_user_holds_as_much_waits_for_memory():
+    steps = Steps(pages=41, headroom=4)
+    for user in "abcd":
+        steps.add(user, prompt=16, answer=40, user=user)
+    while steps.pool.available > 2:
+        steps.step()
+    steps.add("e", prompt=16, answer=4, user="e")
+    steps.step()
+    assert steps.scheduler.preempted == 0
+    assert len(steps.scheduler.waiting) == 1
+
+
+def test_no_row_yields_to_one_of_a_lower_priority():
+    steps = Steps(pages=41, headroom=4)
+    for n in range(4):
+        steps.add(f"a{n}", prompt=16, answer=40, user="a")
+    while steps.pool.available > 2:
+        steps.step()
+    steps.add("b", prompt=12, answer=4, user="b", priority=Priority.BATCH)
+    steps.step()
+    assert steps.scheduler.preempted == 0
+
+
 def test_tenants_get_equal_shares_whatever_the_number_of_their_users():
     steps = Steps(max_running=2)
     for n in range(60):
@@ -192,6 +269,7 @@ def test_every_row_ends_whatever_the_order_and_no_page_is_lost(seed):
                     chance.randrange(1, 30),
                     priority=chance.choice(list(Priority)),
                     user=chance.choice("abc"),
+                    tenant=chance.choice(["", "acme"]),
                 )
             )
         if chance.random() < 0.05 and (
@@ -206,6 +284,10 @@ def test_every_row_ends_whatever_the_order_and_no_page_is_lost(seed):
     assert sorted(map(int, steps.ended)) == list(range(len(sequences)))
     assert steps.pool.in_use == 0
     assert not steps.scheduler.waiting
+    assert (steps.scheduler._places.free, not steps.scheduler._places._held) == (
+        steps.scheduler.limits.max_running,
+        True,
+    )
 
 
 def test_the_step_behind_is_that_of_the_same_rows_one_token_further():

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from models.fair_slots import FairSlots, most_of_one, owners_of
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (64, 48), (128, 96)])
+def test_an_owner_alone_holds_three_quarters_and_never_all(count: int, most: int) -> None:
+    slots, nina = FairSlots(count), owners_of("", "nina")
+    held = 0
+    while slots.free and slots.refused(nina) is None:
+        slots.hold(nina)
+        held += 1
+    assert held == most == most_of_one(count)
+
+
+def test_each_further_owner_holds_three_quarters_of_the_rest() -> None:
+    slots = FairSlots(64)
+    held = {}
+    for name in ("nina", "omar", "lena", "kim"):
+        owners = owners_of("", name)
+        while slots.free and slots.refused(owners) is None:
+            slots.hold(owners)
+            held[name] = held.get(name, 0) + 1
+    assert held == {"nina": 48, "omar": 12, "lena": 3, "kim": 1}
+
+
+def test_a_tenant_has_a_share_however_many_its_users() -> None:
+    slots = FairSlots(8)
+    for number in range(6):
+        owners = owners_of("acme", f"user {number}")
+        assert slots.refused(owners) is None
+        slots.hold(owners)
+    assert slots.refused(owners_of("acme", "one more")) == ("acme",)
+    assert slots.refused(owners_of("umbrella", "nina")) is None
+    slots.release(owners_of("acme", "user 0"))
+    assert slots.refused(owners_of("acme", "one more")) is None
+
+
+def test_what_has_no_owner_may_hold_all() -> None:
+    slots = FairSlots(3)
+    for _ in range(3):
+        assert slots.refused(owners_of("", "")) is None
+        slots.hold(owners_of("", ""))
+    assert slots.free == 0
