@@ -39,7 +39,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 async def read_parameters(request: Request, record_type: type[T]) -> tuple[T, list[str]]:
     """A body, and the names of its fields that have no effect, nested ones included; raises `ApiError`.
 
-    Accepts JSON only: a page of another site cannot send that without a CORS preflight.
+    Accepts JSON only: a page of another site cannot send that without a CORS preflight. The caller is known already
+    (`Access.caller`): its body counts against its share of those in transfer.
     """
     raw = await _read(request)
     _check(raw)
@@ -64,7 +65,7 @@ async def _read(request: Request) -> bytearray:
     if encoding not in {"identity", "gzip", "x-gzip"}:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the content-encoding {encoding} is not supported", status=415)
     unpack = None if encoding == "identity" else _Gzip()
-    with gateway_of(request).bodies.body() as body:
+    with gateway_of(request).bodies.body(request.state.caller.holder) as body:
         raw = bytearray()
         try:
             async for part in request.stream():

@@ -1,46 +1,61 @@
 """A limit for the bytes of all request bodies that the gateway holds at once.
 
 Each body is small (bodies/reading.py), but may take half a minute to arrive, and thousands of connections may send one.
+No key's callers may hold so many bytes that others find no room (models/fair_slots.py).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.gateway.errors import ApiError
 from app.wire.error import ErrorCode
+from models.fair_slots import has_share
+
+_RETRY_S = 2
 
 
 class BodyBudget:
     def __init__(self, most_bytes: int) -> None:
         self.held = 0
         self._most = most_bytes
+        self._holders: Counter[str] = Counter()
 
     @contextmanager
-    def body(self) -> Iterator[Body]:
-        """One body while it is read and decoded."""
-        body = Body(self)
+    def body(self, holder: str) -> Iterator[Body]:
+        """One body while it is read and decoded. `holder` is the subject of its caller's key."""
+        body = Body(self, holder)
         try:
             yield body
         finally:
             self.held -= body.size
+            self._holders[holder] -= body.size
+            if not self._holders[holder]:
+                del self._holders[holder]
 
-    def add(self, size: int) -> None:
-        """Raise `ApiError` if there is no room for that many more bytes."""
-        if self.held + size > self._most:
-            raise ApiError(ErrorCode.OVERLOADED, "too many requests are in transfer", retry_after_s=2)
+    def add(self, holder: str, size: int) -> None:
+        """Raise `ApiError` if there is no room for that many more bytes of that holder."""
+        free = self._most - self.held - size
+        if free < 0:
+            raise ApiError(ErrorCode.OVERLOADED, "too many requests are in transfer", retry_after_s=_RETRY_S)
+        if not has_share(self._holders[holder], free):
+            message = "too many requests of this API key are in transfer"
+            raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=_RETRY_S)
         self.held += size
+        self._holders[holder] += size
 
 
 class Body:
     """The received bytes of one body."""
 
-    def __init__(self, budget: BodyBudget) -> None:
+    def __init__(self, budget: BodyBudget, holder: str) -> None:
         self.size = 0
         self._budget = budget
+        self._holder = holder
 
     def add(self, size: int) -> None:
         """Raises `ApiError`."""
-        self._budget.add(size)
+        self._budget.add(self._holder, size)
         self.size += size

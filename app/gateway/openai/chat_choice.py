@@ -104,8 +104,18 @@ class ChatChoice:
         }
 
 
-def tool_call_chunk(delta: ToolCallDelta) -> dict[str, Any]:
-    """A part of a call, as chunks contain it."""
+def tool_call_chunks(deltas: Sequence[ToolCallDelta]) -> list[dict[str, Any]]:
+    """Parts of calls, as a chunk contains them. A call has one entry: some clients keep the last of an index only."""
+    joined: dict[int, ToolCallDelta] = {}
+    for delta in deltas:
+        first = joined.get(delta.index)
+        joined[delta.index] = (
+            delta if first is None else msgspec.structs.replace(first, arguments=first.arguments + delta.arguments)
+        )
+    return [_tool_call_chunk(delta) for delta in joined.values()]
+
+
+def _tool_call_chunk(delta: ToolCallDelta) -> dict[str, Any]:
     if delta.id is None:
         return {"index": delta.index, "function": {"arguments": delta.arguments}}
     function = {"name": delta.name, "arguments": delta.arguments}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.gateway.errors import ApiError
-from app.gateway.openai.chat_choice import ChatChoice, logprobs_of, tool_call_chunk
+from app.gateway.openai.chat_choice import ChatChoice, logprobs_of, tool_call_chunks
 from app.gateway.streams.sse import server_sent
 from app.wire.event import Logprob, TokenEvent
 from app.wire.request import Request
@@ -45,7 +45,7 @@ class ChatReply:
             if event.text or logprobs:
                 yield server_sent(self._chunk(choice.delta({"content": event.text or ""}, logprobs_of(logprobs))))
             if event.tool_call_deltas and choice.shows_calls:
-                calls = [tool_call_chunk(delta) for delta in event.tool_call_deltas]
+                calls = tool_call_chunks(event.tool_call_deltas)
                 yield server_sent(self._chunk(choice.delta({"tool_calls": calls})))
             if event.finish_reason is not None:
                 yield server_sent({**self._chunk(choice.delta({}, finish=True)), "parley": choice.parley})

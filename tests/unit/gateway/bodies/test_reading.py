@@ -21,7 +21,7 @@ from app.wire.limits import MAX_MESSAGES
 
 class Bodies:
     @contextmanager
-    def body(self) -> Iterator[Any]:
+    def body(self, _holder: str) -> Iterator[Any]:
         yield SimpleNamespace(add=lambda _size: None)
 
 
@@ -31,7 +31,9 @@ def request_with(body: object) -> Request:
 
     app = SimpleNamespace(state=SimpleNamespace(gateway=SimpleNamespace(bodies=Bodies())))
     headers = [(b"content-type", b"application/json")]
-    return Request({"type": "http", "method": "POST", "path": "/", "headers": headers, "app": app}, receive)
+    request = Request({"type": "http", "method": "POST", "path": "/", "headers": headers, "app": app}, receive)
+    request.state.caller = SimpleNamespace(holder="nina")
+    return request
 
 
 WHY = {

@@ -262,6 +262,28 @@ def test_calls_are_streamed_and_whole() -> None:
     ]  # fmt: skip
 
 
+def test_a_call_has_one_entry_in_a_chunk() -> None:
+    (request,) = requests()
+    parts = (
+        ToolCallDelta(0, "c1", "order_status", ""), ToolCallDelta(0, arguments='{"order"'),
+        ToolCallDelta(0, arguments=": 1"),
+        ToolCallDelta(1, "c2", "help", ""), ToolCallDelta(1, arguments="{}"),
+    )  # fmt: skip
+    rest = (ToolCallDelta(0, arguments="}"), ToolCallDelta(0, arguments=" "))
+    events = [
+        TokenEvent(type=EventType.TOKEN, index=at, tokens=(at,), text="", tool_call_deltas=deltas)
+        for at, deltas in enumerate((parts, rest))
+    ]
+    first, second = (chunk["choices"][0]["delta"]["tool_calls"] for chunk in chunks_of(
+        ChatReply([request], "demo", wants_usage=False), events
+    ))  # fmt: skip
+    assert first == [
+        {"index": 0, "id": "c1", "type": "function", "function": {"name": "order_status", "arguments": '{"order": 1'}},
+        {"index": 1, "id": "c2", "type": "function", "function": {"name": "help", "arguments": "{}"}},
+    ]
+    assert second == [{"index": 0, "function": {"arguments": "} "}}]
+
+
 def token(index: int, text: str, logprob: float) -> TokenEvent:
     given = (Logprob(index, text, logprob, (Logprob(9, "z", -3.0),)),)
     return TokenEvent(type=EventType.TOKEN, index=index, tokens=(index,), text=text, logprobs=given)
