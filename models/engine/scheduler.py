@@ -1,9 +1,13 @@
 """What the next step computes.
 
 Every step has one budget of tokens. Decoding sequences come first, one token each, and the rest goes to prompts in
-chunks, so a long prompt never delays running answers. A sequence is admitted if there are pages for all its tokens and
-some for its answer. If memory runs out all the same, the least important sequence releases its pages and is computed
-again later: of the lowest priority, of the user with the most pages, the newest.
+chunks, so a long prompt never delays running answers. Of prompts the first to arrive comes first, but behind what
+arrives while all that its user, and its tenant, have there would be computed at `PROMPTS_PER_S`: long prompts of one
+user delay no other's short one, and wait for others no longer than that.
+
+A sequence is admitted if there are pages for all its tokens and some for its answer. If memory runs out all the same,
+the least important sequence releases its pages and is computed again later: of the lowest priority, of the user with
+the most pages, the newest.
 
 No user, and no tenant, has all places of a step (models/fair_slots.py). Nor all pages: for a sequence of another one, a
 user that holds more than `SHARE` times as many releases those of its newest sequences.
@@ -19,6 +23,8 @@ from dataclasses import dataclass
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
 from models.fair_slots import SHARE, FairSlots, Owner
+
+PROMPTS_PER_S = 2000  # tokens
 
 
 @dataclass(slots=True)
@@ -66,7 +72,7 @@ class Scheduler:
         ]  # securing a later sequence may have preempted an earlier one
         budget = self.limits.chunk if slices else self.limits.lone_chunk
         scored = self.limits.scored
-        for sequence in sorted((sequence for sequence in self.running if sequence.pending > 1), key=_importance):
+        for sequence in self._prompts():
             count = min(sequence.pending, budget if sequence.scores is None else min(budget, scored))
             if count <= 0:
                 continue
@@ -74,6 +80,22 @@ class Scheduler:
             budget -= count
             scored -= slices[-1].scored
         return slices
+
+    def _prompts(self) -> list[SequenceState]:
+        """The sequences that have more than a token to compute, in their order."""
+        prompts = [sequence for sequence in self.running if sequence.pending > 1]
+        if len(prompts) < 2:
+            return prompts
+        backlog: Counter[Owner] = Counter()
+        for sequence in prompts:
+            for owner in sequence.owners:
+                backlog[owner] += sequence.pending
+
+        def rank(sequence: SequenceState) -> tuple[int, float, int]:
+            tokens = sum(backlog[owner] for owner in sequence.owners) or sequence.pending
+            return int(sequence.job.priority), sequence.arrived + tokens / PROMPTS_PER_S, sequence.number
+
+        return sorted(prompts, key=rank)
 
     def follow(self, slices: Sequence[ScheduledChunk]) -> list[ScheduledChunk] | None:
         """The slices of the step after that of `slices`, if it is certain before the drawn tokens are known.

@@ -3,7 +3,7 @@ import random
 import pytest
 
 from models.engine.compute.pages import PagePool
-from models.engine.scheduler import Limits, Scheduler
+from models.engine.scheduler import PROMPTS_PER_S, Limits, Scheduler
 from models.engine.sequence import SequenceState
 from models.generation import Job, Priority
 from models.token_stream import TokenStream
@@ -60,6 +60,40 @@ def test_rows_that_decode_come_first_and_prompts_share_what_is_left():
     assert [(part.sequence, part.count) for part in steps.step()] == [(short, 1), (long, 10)]
     assert [(part.sequence, part.count) for part in steps.step()] == [(short, 1), (long, 10)]
     assert [(part.sequence, part.count) for part in steps.step()] == [(short, 1), (long, 5)]
+
+
+def test_a_users_long_prompts_do_not_delay_anothers_short_one():
+    steps = Steps(pages=2000, chunk=10, lone_chunk=64)
+    long = [steps.add(f"a{n}", prompt=500, user="a") for n in range(8)]
+    steps.step()
+    steps.now = 0.5
+    short = steps.add("b", prompt=20, user="b")
+    assert [(part.sequence, part.count) for part in steps.step()] == [(short, 20), (long[0], 44)]
+
+
+def test_a_tenants_long_prompts_delay_its_users_by_their_own_share_too():
+    steps = Steps(pages=2000, chunk=10, lone_chunk=64)
+    for n in range(8):
+        steps.add(f"a{n}", prompt=500, tenant="acme", user="a")
+    own = steps.add("own", prompt=20, tenant="acme", user="b")
+    other = steps.add("other", prompt=20, tenant="umbrella", user="b")
+    assert [part.sequence for part in steps.step()][:2] == [other, own]
+
+
+def test_a_long_prompt_is_overtaken_for_a_while_only():
+    steps = Steps(pages=2000, chunk=10, lone_chunk=50)
+    long = steps.add("long", prompt=2000, answer=1, user="a")
+
+    def go_on(until):
+        while steps.now < until:
+            steps.add(f"b{steps.count}", prompt=50, answer=1, user=f"b{steps.count}")
+            steps.step()
+            steps.now += 0.02
+
+    go_on(2000 / PROMPTS_PER_S)
+    assert long.computed <= 100
+    go_on(2 * 2000 / PROMPTS_PER_S)
+    assert "long" in steps.ended
 
 
 def test_a_lone_prompt_is_not_cut_where_nobody_would_wait():
