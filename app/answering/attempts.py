@@ -101,13 +101,10 @@ class Attempting(Stage):
         if pause_s <= 0:
             return
         stopped = asyncio.Event()
-        with (
-            run.partition.lanes.without_slot(),
-            run.inflight.stop.listening(lambda _reason: stopped.set()),
-            suppress(TimeoutError),
-        ):
-            async with asyncio.timeout(pause_s):
-                await stopped.wait()
+        async with run.partition.lanes.without_slot():
+            with run.inflight.stop.listening(lambda _reason: stopped.set()), suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await stopped.wait()
 
     def leave(self, kept: Kept) -> Kept:
         if not self._is_quarantined:

@@ -128,7 +128,7 @@ class Run:
         if count.is_recorded:
             count.is_recorded = False
             await write_attempt(self.partition.ownership.token_log, self.inflight, count.lost)
-        with self.partition.without_slot(self.inflight):
+        async with self.partition.without_slot(self.inflight):
             yield
 
     def read_conversation(self) -> None:

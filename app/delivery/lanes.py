@@ -16,8 +16,8 @@ import asyncio
 import heapq
 import itertools
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -38,7 +38,9 @@ class _Entry(Generic[T]):
     lane: Hashable = field(compare=False)
     owners: Owners = field(compare=False)
     has_begun: bool = field(compare=False, default=False)
+    has_slot: bool = field(compare=False, default=False)
     hurries: bool = field(compare=False, default=False)
+    returning: asyncio.Future[None] | None = field(compare=False, default=None)
 
 
 class Lanes(Generic[T]):
@@ -53,7 +55,6 @@ class Lanes(Generic[T]):
         self._refused: dict[Owner, list[_Entry[T]]] = {}
         self._running: dict[asyncio.Task[None], _Entry[T]] = {}
         self._waiting = 0
-        self._lent: set[asyncio.Task[None]] = set()
         self._users: Counter[Owner] = Counter()
 
     @property
@@ -67,7 +68,7 @@ class Lanes(Generic[T]):
     @property
     def working(self) -> frozenset[asyncio.Task[None]]:
         """The tasks of the items that run and have not lent out their slot."""
-        return frozenset(self._running.keys() - self._lent)
+        return frozenset(task for task, entry in self._running.items() if entry.has_slot)
 
     def add(self, lane: Hashable, item: T, work: Work, priority: int = 0, owners: Owners = ()) -> None:
         """Run `work` for the item when its turn comes. The last of `owners` is its user, of whom there may be a tenant
@@ -86,23 +87,21 @@ class Lanes(Generic[T]):
         heapq.heappush(self._ready, entry)
         self._fill()
 
-    @contextmanager
-    def without_slot(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def without_slot(self) -> AsyncIterator[None]:
         """Lend out the slot of a running item while it waits for something else; called by its task.
 
-        The item takes it back without waiting, so a few more than `limit` items may run for a while.
+        At the end the item waits for its turn again, before later ones: thousands may have waited for the same thing.
+        An item that fails meanwhile, or hurries, ends without a slot.
         """
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None
-        owners = self._running[task].owners
-        self._lent.add(task)
-        self._slots.release(owners)
+        entry = self._running[task]
+        self._release(entry)
         self._fill()
-        try:
-            yield
-        finally:
-            self._lent.discard(task)
-            self._slots.hold(owners)
+        yield
+        if not entry.hurries:
+            await self._return(entry)
 
     @property
     def are_short(self) -> bool:
@@ -135,13 +134,16 @@ class Lanes(Generic[T]):
 
     def hurry(self, lane: Hashable, item: T) -> None:
         """Let the item run without a slot once the items before it in its lane have ended: all it has to do is end."""
-        for entry in self._lanes.get(lane, ()):
-            if entry.item is item and not entry.has_begun:
-                entry.hurries = True
-                if entry is self._lanes[lane][0]:
-                    self._remove_ready(entry)
-                    self._begin(entry, has_slot=False)
-                return
+        entries = self._lanes.get(lane, deque())
+        entry = next((entry for entry in entries if entry.item is item), None)
+        if entry is None:
+            return
+        entry.hurries = True
+        if entry.returning is not None:
+            _wake(entry.returning)
+        elif not entry.has_begun and entry is entries[0]:
+            self._remove_ready(entry)
+            self._begin(entry)
 
     async def cancel(self) -> None:
         """Stop everything at once; no waiting item begins."""
@@ -161,7 +163,7 @@ class Lanes(Generic[T]):
         while self._ready and self._slots.free > 0:
             entry = heapq.heappop(self._ready)
             if (owner := self._slots.refused(entry.owners)) is None:
-                self._begin(entry, has_slot=True)
+                self._give_slot(entry)
             else:
                 heapq.heappush(self._refused.setdefault(owner, []), entry)
 
@@ -182,29 +184,48 @@ class Lanes(Generic[T]):
             self._ready.remove(entry)
             heapq.heapify(self._ready)
             return
-        owner = next(owner for owner, entries in self._refused.items() if entry in entries)
-        self._refused[owner].remove(entry)
-        heapq.heapify(self._refused[owner])
-        if not self._refused[owner]:
-            del self._refused[owner]
+        for owner, entries in self._refused.items():
+            if entry in entries:
+                entries.remove(entry)
+                heapq.heapify(entries)
+                if not entries:
+                    del self._refused[owner]
+                return
 
-    def _begin(self, entry: _Entry[T], *, has_slot: bool) -> None:
+    def _give_slot(self, entry: _Entry[T]) -> None:
+        entry.has_slot = True
+        self._slots.hold(entry.owners)
+        if entry.returning is None:
+            self._begin(entry)
+        else:
+            _wake(entry.returning)
+
+    def _release(self, entry: _Entry[T]) -> None:
+        if entry.has_slot:
+            entry.has_slot = False
+            self._slots.release(entry.owners)
+
+    async def _return(self, entry: _Entry[T]) -> None:
+        entry.returning = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._ready, entry)
+        self._fill()
+        try:
+            await entry.returning
+        finally:
+            entry.returning = None
+            if not entry.has_slot:
+                self._remove_ready(entry)
+
+    def _begin(self, entry: _Entry[T]) -> None:
         self._waiting -= 1
         entry.has_begun = True
         task = asyncio.ensure_future(_run(entry.work))
         self._running[task] = entry
-        if has_slot:
-            self._slots.hold(entry.owners)
-        else:
-            self._lent.add(task)
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         entry = self._running.pop(task)
-        if task in self._lent:
-            self._lent.discard(task)
-        else:
-            self._slots.release(entry.owners)
+        self._release(entry)
         self._leave(entry)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_error(error)
@@ -223,7 +244,7 @@ class Lanes(Generic[T]):
     def _next_of(self, lane: Hashable) -> None:
         entries = self._lanes[lane]
         if entries and entries[0].hurries:
-            self._begin(entries[0], has_slot=False)
+            self._begin(entries[0])
         elif entries:
             heapq.heappush(self._ready, entries[0])
             self._fill()
@@ -233,3 +254,8 @@ class Lanes(Generic[T]):
 
 async def _run(work: Work) -> None:
     await work()
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

@@ -10,8 +10,8 @@ import asyncio
 import enum
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -171,13 +171,13 @@ class Partition:
     def _failed(self, record: Record, error: Exception) -> Commit:
         return dead_letters.failed(record, error, self.context.settings)
 
-    @contextmanager
-    def without_slot(self, inflight: InFlight) -> Iterator[None]:
+    @asynccontextmanager
+    async def without_slot(self, inflight: InFlight) -> AsyncIterator[None]:
         """While a running request waits for tools: it occupies no slot, and keeps no further records in Kafka."""
         self.records.lend(inflight.accepted.record)
         self._on_load(self)
         try:
-            with self.lanes.without_slot():
+            async with self.lanes.without_slot():
                 yield
         finally:
             self.records.reclaim(inflight.accepted.record)

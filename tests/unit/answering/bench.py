@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -117,8 +117,8 @@ class FreeLanes:
     def has_queue(self, _lane: object) -> bool:
         return False
 
-    @contextmanager
-    def without_slot(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def without_slot(self) -> AsyncIterator[None]:
         yield
 
 
@@ -166,8 +166,8 @@ class BenchPartition:
     def release(self, inflight: InFlight) -> None:
         inflight.abandon()
 
-    @contextmanager
-    def without_slot(self, _inflight: InFlight) -> Iterator[None]:
+    @asynccontextmanager
+    async def without_slot(self, _inflight: InFlight) -> AsyncIterator[None]:
         self.lent += 1
         yield
         self.lent -= 1

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -94,8 +94,8 @@ class Context:
 class Slots:
     """Nothing else runs in the partition."""
 
-    @contextmanager
-    def without_slot(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def without_slot(self) -> AsyncIterator[None]:
         yield
 
     def has_queue(self, _lane: object) -> bool:
@@ -139,8 +139,8 @@ class FakePartition:
     def release(self, inflight: InFlight) -> None:
         self.released.append(inflight)
 
-    @contextmanager
-    def without_slot(self, _inflight: InFlight) -> Iterator[None]:
+    @asynccontextmanager
+    async def without_slot(self, _inflight: InFlight) -> AsyncIterator[None]:
         yield
 
     def spawn(self, work: Coroutine[Any, Any, None], about: Record | None = None) -> asyncio.Task[None]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections import defaultdict
 from functools import partial
@@ -179,13 +180,12 @@ async def test_a_user_with_many_conversations_delays_no_other_user() -> None:
 
 
 class SharedSlots:
-    """Items of tenants' users. One occupies its slot until it lends it, and then runs until it ends."""
+    """Items of tenants' users. One occupies its slot, lends it, comes back for it and then runs until it ends."""
 
     def __init__(self, limit: int, owners: list[Owners]) -> None:
         self.lanes: Lanes[int] = Lanes(limit, pytest.fail)
         self.owners = owners
-        self.lends = [asyncio.Event() for _ in owners]
-        self.ends = [asyncio.Event() for _ in owners]
+        self.events = {what: [asyncio.Event() for _ in owners] for what in ("lend", "come back", "end")}
         self.occupying: list[int] = []
         self.hurried: set[int] = set()
         self.waiting: set[int] = set()
@@ -196,15 +196,20 @@ class SharedSlots:
         self.lanes.add(item, item, partial(self._answer, item), priority, self.owners[item])
 
     async def _answer(self, item: int) -> None:
+        await self._occupy(item, "lend")
+        async with self.lanes.without_slot():
+            await self.events["come back"][item].wait()
+            self.waiting.add(item)
+        await self._occupy(item, "end")
+
+    async def _occupy(self, item: int, until: str) -> None:
         self.waiting.discard(item)
         if item in self.hurried:
             return
         assert self.has_room(item), "it was given more than its share"
         self.occupying.append(item)
-        await self.lends[item].wait()
+        await self.events[until][item].wait()
         self.occupying.remove(item)
-        with self.lanes.without_slot():
-            await self.ends[item].wait()
 
     def has_room(self, item: int) -> bool:
         free = self._limit - len(self.occupying)
@@ -213,16 +218,13 @@ class SharedSlots:
 
     def change(self, item: int, what: str) -> None:
         match what:
-            case "lend":
-                self.lends[item].set()
-            case "end":
-                self.lends[item].set()
-                self.ends[item].set()
             case "hurry" if item in self.waiting:
                 self.hurried.add(item)
                 self.lanes.hurry(item, item)
             case "withdraw" if self.lanes.withdraw(item, item):
                 self.waiting.discard(item)
+            case "lend" | "come back" | "end":
+                self.events[what][item].set()
 
 
 tenants = st.sampled_from(["", "acme", "umbrella"])
@@ -237,16 +239,71 @@ async def test_no_owner_is_given_more_than_its_share_and_no_slot_stays_free_in_v
     slots = SharedSlots(limit, [owners_of(tenant, f"{tenant}/{user}") for tenant, user, _ in added])
     for item, (_, _, priority) in enumerate(added):
         slots.add(item, priority)
-    for item in data.draw(st.permutations(range(len(added)))):
-        slots.change(item, data.draw(st.sampled_from(["lend", "end", "hurry", "withdraw"])))
+    for item in data.draw(st.permutations([*range(len(added))] * 3)):
+        slots.change(item, data.draw(st.sampled_from(["lend", "come back", "end", "hurry", "withdraw"])))
         await asyncio.sleep(0.01)
         assert not [one for one in slots.waiting if slots.has_room(one)], "a slot is free for them"
-    for event in (*slots.lends, *slots.ends):
+    for event in itertools.chain(*slots.events.values()):
         event.set()
     await asyncio.sleep(1)
     assert (slots.lanes.running, slots.lanes.waiting, slots.waiting) == (0, 0, set())
     assert slots.lanes._slots.free == limit
     assert not slots.lanes._slots._held
+    assert not slots.lanes.are_short
+
+
+@in_virtual_time
+async def test_items_that_come_back_for_their_slots_wait_for_them() -> None:
+    together, ends = asyncio.Event(), asyncio.Event()
+    running: list[str] = []
+
+    async def answer(item: str) -> None:
+        async with lanes.without_slot():
+            await together.wait()
+        running.append(item)
+        await ends.wait()
+        running.remove(item)
+
+    async def other() -> None:
+        running.append("quiet")
+
+    lanes: Lanes[str] = Lanes(4, pytest.fail)
+    items = [f"greedy-{number}" for number in range(20)]
+    for number, item in enumerate(items):
+        lanes.add(number, item, partial(answer, item), owners=["greedy"])
+    await asyncio.sleep(1)
+    lanes.hurry(8, items[8])
+    together.set()
+    await asyncio.sleep(1)
+    assert sorted(running) == ["greedy-0", "greedy-1", "greedy-2", "greedy-8"], "8 was stopped and needs no slot"
+    lanes.add("quiet", "quiet", other, owners=["quiet"])
+    await asyncio.sleep(1)
+    assert running[-1] == "quiet"
+    lanes.hurry(7, items[7])
+    await asyncio.sleep(1)
+    assert running[-1] == "greedy-7", "it was stopped while it waited for its slot"
+    ends.set()
+    await asyncio.sleep(1)
+    assert (running, lanes.running, lanes._slots.free) == (["quiet"], 0, 4)
+
+
+@in_virtual_time
+async def test_cancel_ends_what_waits_for_its_slot_again() -> None:
+    back = asyncio.Event()
+
+    async def answer() -> None:
+        async with lanes.without_slot():
+            await back.wait()
+
+    lanes: Lanes[str] = Lanes(1, pytest.fail)
+    lanes.add("a", "a", answer)
+    await asyncio.sleep(1)
+    lanes.add("b", "b", asyncio.Event().wait)
+    back.set()
+    await asyncio.sleep(1)
+    assert lanes.are_short
+    await lanes.cancel()
+    assert (lanes.running, lanes.are_short) == (0, False)
 
 
 @in_virtual_time
@@ -266,7 +323,7 @@ async def test_lanes_are_short_while_an_item_waits_for_a_slot_and_not_for_its_la
 
     async def lends() -> None:
         await asyncio.sleep(1)
-        with lanes.without_slot():
+        async with lanes.without_slot():
             await asyncio.Event().wait()
 
     short = []
@@ -336,7 +393,7 @@ async def test_an_item_that_waits_lends_its_slot_and_keeps_its_lane() -> None:
     async def answer(item: str) -> None:
         began.append(item)
         if item == "a1":
-            with lanes.without_slot():
+            async with lanes.without_slot():
                 await waiting.wait()
             began.append("a1 again")
 
