@@ -1,13 +1,12 @@
 """What the next step computes.
 
 Every step has one budget of tokens. Decoding sequences come first, one token each, and the rest goes to prompts in
-chunks, so a long prompt never delays running answers. Of prompts the first to arrive comes first, but behind what
-arrives while all that its user, and its tenant, have there would be computed at `PROMPTS_PER_S`: long prompts of one
-user delay no other's short one, and wait for others no longer than that.
+chunks, so a long prompt never delays running answers. Of prompts the first to be admitted comes first, but behind what
+is admitted while all that its user, and its tenant, have there would be computed at `PROMPTS_PER_S`: long prompts of
+one user delay no other's short one, and wait for others no longer than that. A class of priority is worth `aging_s`.
 
 A sequence is admitted if there are pages for all its tokens and some for its answer. If memory runs out all the same,
-the least important sequence releases its pages and is computed again later: of the lowest priority, of the user with
-the most pages, the newest.
+the least important sequence releases its pages and is computed again later (holdings.py).
 
 No user, and no tenant, has all places of a step (models/fair_slots.py). Nor all pages: for a sequence of another one, a
 user that holds more than `SHARE` times as many releases those of its newest sequences.
@@ -16,15 +15,18 @@ user that holds more than `SHARE` times as many releases those of its newest seq
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from models.engine.compute.pages import PagePool
+from models.engine.holdings import Holdings
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
-from models.fair_slots import SHARE, FairSlots, Owner
+from models.engine.waiting import WaitingSequences
+from models.fair_slots import FairSlots, Owner
 
-PROMPTS_PER_S = 2000  # tokens
+PROMPTS_PER_S = 500
+"""Tokens; what a slow CPU computes."""
 
 
 @dataclass(slots=True)
@@ -91,9 +93,10 @@ class Scheduler:
             for owner in sequence.owners:
                 backlog[owner] += sequence.pending
 
-        def rank(sequence: SequenceState) -> tuple[int, float, int]:
+        def rank(sequence: SequenceState) -> tuple[float, int]:
             tokens = sum(backlog[owner] for owner in sequence.owners) or sequence.pending
-            return int(sequence.job.priority), sequence.arrived + tokens / PROMPTS_PER_S, sequence.number
+            later_s = tokens / PROMPTS_PER_S + sequence.job.priority * self.limits.aging_s
+            return sequence.joined + later_s, sequence.number
 
         return sorted(prompts, key=rank)
 
@@ -133,7 +136,10 @@ class Scheduler:
         """Whether the sequence may be admitted before these, which do not fit: they would starve if any could, and
         everyone would wait for them if none could.
         """
-        return not too_large or all(self._yields(one, sequence, self._pages_of_owners()) for one in too_large)
+        if not too_large:
+            return True
+        holdings, need = Holdings(self.running), self._pages_for(sequence)
+        return all(holdings.yields(one, sequence, need) for one in too_large)
 
     def _has_place(self, sequence: SequenceState) -> bool:
         return self._places.refused(sequence.owners) is None
@@ -142,6 +148,7 @@ class Scheduler:
         self.waiting.remove(sequence)
         self.running.append(sequence)
         self._places.hold(sequence.owners)
+        sequence.joined = self._clock()
         if sequence.stream.admitted_at is None:
             sequence.stream.admitted_at = time.time()
         # charge its whole cost now, or one user would take every free place before the first token is counted
@@ -155,19 +162,20 @@ class Scheduler:
     def _hold_or_preempt(self, sequence: SequenceState) -> bool:
         """Allocate its pages, from those of a user that holds many more if need be."""
         while not self._hold(sequence):
-            pages = self._pages_of_owners()
-            last = self._least_important(pages)
-            if last is None or not self._yields(last, sequence, pages):
+            last = Holdings(self.running).to_preempt_for(sequence, self._pages_for(sequence))
+            if last is None:
                 return False
             self._preempt(last)
         return True
+
+    def _pages_for(self, sequence: SequenceState) -> int:
+        return pages_for(len(sequence.tokens), self.pool.size)
 
     def _hold(self, sequence: SequenceState) -> bool:
         """Allocate its pages, if that leaves enough for what the running sequences and it will soon generate."""
         spare = 0
         if self.running:
-            own = pages_for(len(sequence.tokens), self.pool.size)
-            spare = self._soon(sequence) - own + sum(self._soon(other) for other in self.running)
+            spare = self._soon(sequence) - self._pages_for(sequence) + sum(self._soon(other) for other in self.running)
         if not sequence.hold(self.pool, spare):
             return False
         if not sequence.answered:
@@ -183,130 +191,11 @@ class Scheduler:
         while sequence.pages:
             if sequence.grow(self.pool):
                 return True
-            last = self._least_important(self._pages_of_owners())
-            assert last is not None  # the sequence itself runs
-            self._preempt(last)
+            self._preempt(Holdings(self.running).least_important())
         return False
-
-    def _yields(self, first: SequenceState, waiting: SequenceState, pages: Counter[Owner]) -> bool:
-        """Whether the first sequence makes room for a waiting one: its owner holds far more, and its priority is not
-        higher.
-        """
-        if first.job.priority < waiting.job.priority:
-            return False
-        need = pages_for(len(waiting.tokens), self.pool.size)
-        owners = zip(first.owners, waiting.owners, strict=False)
-        return next((pages[one] > SHARE * (pages[own] + need) for one, own in owners if one != own), False)
-
-    def _pages_of_owners(self) -> Counter[Owner]:
-        pages: Counter[Owner] = Counter()
-        for sequence in self.running:
-            for owner in sequence.owners:
-                pages[owner] += len(sequence.pages)
-        return pages
-
-    def _least_important(self, pages: Counter[Owner]) -> SequenceState | None:
-        """The first of the running ones to be preempted."""
-
-        def rank(sequence: SequenceState) -> tuple[int, list[int], int]:
-            priority, number = _importance(sequence)
-            return priority, [pages[owner] for owner in sequence.owners], number
-
-        return max(self.running, key=rank, default=None)
 
     def _preempt(self, sequence: SequenceState) -> None:
         self._leave(sequence)
         sequence.let_go(self.pool)
         self.waiting.add(sequence, again=True)
         self.preempted += 1
-
-
-def _importance(sequence: SequenceState) -> tuple[int, int]:
-    return int(sequence.job.priority), sequence.number
-
-
-Lane = tuple[str, str, int]  # tenant, user, priority
-FORGET = 4096  # names kept before those without waiting or recent work are removed
-
-
-class WaitingSequences:
-    """Waiting sequences, and which one is next.
-
-    Priority comes first, and a waiting sequence rises by one class every `aging_s`. Within a class, the tenant that was
-    served least is next, then its user that was served least, then the earliest arrival. A user's hundred requests
-    therefore delay no other user's single one. A tenant or user that returns after a pause starts level with those that
-    wait; it has no credit.
-    """
-
-    def __init__(self, aging_s: float) -> None:
-        self._aging_s = aging_s
-        self._lanes: dict[Lane, deque[SequenceState]] = {}
-        self._served: dict[tuple[str, ...], float] = {}
-
-    def __len__(self) -> int:
-        return sum(len(lane) for lane in self._lanes.values())
-
-    def __bool__(self) -> bool:
-        return bool(self._lanes)
-
-    @property
-    def fronts(self) -> Iterator[SequenceState]:
-        """The first sequence of every lane, in any order."""
-        return (lane[0] for lane in self._lanes.values())
-
-    def add(self, sequence: SequenceState, *, again: bool = False) -> None:
-        """`again`: it was running and goes before its user's other sequences."""
-        lane = _lane(sequence)
-        tenant, user, _ = lane
-        if lane not in self._lanes:
-            self._level((tenant,))
-            self._level((tenant, user))
-            self._lanes[lane] = deque()
-        if again:
-            self._lanes[lane].appendleft(sequence)
-        else:
-            self._lanes[lane].append(sequence)
-
-    def remove(self, sequence: SequenceState) -> None:
-        lane = _lane(sequence)
-        sequences = self._lanes.get(lane)
-        if sequences is not None and sequence in sequences:
-            sequences.remove(sequence)
-            if not sequences:
-                del self._lanes[lane]
-
-    def charge(self, sequence: SequenceState, tokens: int) -> None:
-        for name in ((sequence.job.tenant,), (sequence.job.tenant, sequence.job.user)):
-            self._served[name] = self._served.get(name, 0.0) + tokens
-
-    def firsts(self, now: float) -> Iterator[SequenceState]:
-        """The first sequence of every lane, best first; ask again after each round."""
-        return iter(sorted(self.fronts, key=lambda sequence: self._rank(sequence, now)))
-
-    def _rank(self, sequence: SequenceState, now: float) -> tuple[int, float, float, int]:
-        job = sequence.job
-        climbed = int((now - sequence.arrived) / self._aging_s)
-        served = self._served
-        return (
-            max(0, int(job.priority) - climbed),
-            served.get((job.tenant,), 0.0),
-            served.get((job.tenant, job.user), 0.0),
-            sequence.number,
-        )
-
-    def _level(self, name: tuple[str, ...]) -> None:
-        """Raise a returning tenant or user to the least served of those that wait."""
-        if len(self._served) > FORGET:
-            waiting: set[tuple[str, ...]] = {
-                name for tenant, user, _ in self._lanes for name in ((tenant,), (tenant, user))
-            }
-            self._served = {known: served for known, served in self._served.items() if known in waiting}
-        names: list[tuple[str, ...]] = [lane[:2][: len(name)] for lane in self._lanes]
-        rivals = {rival for rival in names if rival[:-1] == name[:-1]}
-        if rivals and name not in rivals:
-            least = min(self._served.get(rival, 0.0) for rival in rivals)
-            self._served[name] = max(self._served.get(name, 0.0), least)
-
-
-def _lane(sequence: SequenceState) -> Lane:
-    return sequence.job.tenant, sequence.job.user, int(sequence.job.priority)

@@ -34,6 +34,7 @@ class SequenceState:
         "ended",
         "eos",
         "job",
+        "joined",
         "limit",
         "matcher",
         "node",
@@ -55,6 +56,7 @@ class SequenceState:
         self.number = number
         self.owners = owners_of(job.tenant, job.user)
         self.arrived = arrived
+        self.joined = arrived
         self.tokens: list[int] = [*job.prompt, *job.generated]
         self.prompt_length = len(job.prompt)
         self.changes: LogitChanges | None = None  # made by the first draw: many wait, and some never draw

@@ -35,6 +35,7 @@ from models.token_stream import TokenStream
 
 log = logging.getLogger(__name__)
 STOP_PATIENCE_S = 30.0
+LONE_CHUNK_ON_CPU = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class TorchEngine:
         model = checkpoint.model
         cache = KVCache(model.config, pages, model.device, cache_dtype(model))
         self._runner = Runner(checkpoint, cache, self.pool)
-        self.scheduler = Scheduler(self.pool, options.limits or Limits(options.max_running), time.monotonic)
+        self.scheduler = Scheduler(self.pool, options.limits or self._limits(), time.monotonic)
         self._adapters = Adapters(
             {files.name: files for files in adapters},
             self._runner.lora,
@@ -217,6 +218,13 @@ class TorchEngine:
         with large_blocks_returned():
             self._constraints.prepare()
         log.info("%s passed its check and is warm after %.1f s", self.model_version, time.perf_counter() - begun)
+
+    def _limits(self) -> Limits:
+        """A CPU computes no more tokens a second in a longer step, and who arrives meanwhile waits for its end."""
+        limits = Limits(self._options.max_running)
+        if self._checkpoint.model.device.type == "cpu":
+            limits.lone_chunk = LONE_CHUNK_ON_CPU
+        return limits
 
     def _counts(self) -> Threads:
         """As they are set, or those that were measured for this model, which may turn out to be wrong."""

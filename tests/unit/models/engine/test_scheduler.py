@@ -90,7 +90,7 @@ def test_a_long_prompt_is_overtaken_for_a_while_only():
             steps.step()
             steps.now += 0.02
 
-    go_on(2000 / PROMPTS_PER_S)
+    go_on(0.9 * 2000 / PROMPTS_PER_S)
     assert long.computed <= 100
     go_on(2 * 2000 / PROMPTS_PER_S)
     assert "long" in steps.ended
@@ -202,7 +202,7 @@ def test_a_row_whose_user_holds_as_much_waits_for_memory():
     assert len(steps.scheduler.waiting) == 1
 
 
-def test_no_row_yields_to_one_of_a_lower_priority():
+def test_no_answer_yields_to_work_in_batches():
     steps = Steps(pages=41, headroom=4)
     for n in range(4):
         steps.add(f"a{n}", prompt=16, answer=40, user="a")
@@ -211,6 +211,49 @@ def test_no_row_yields_to_one_of_a_lower_priority():
     steps.add("b", prompt=12, answer=4, user="b", priority=Priority.BATCH)
     steps.step()
     assert steps.scheduler.preempted == 0
+
+
+def test_who_holds_far_more_yields_whatever_priority_it_gives_itself():
+    steps = Steps(pages=41, headroom=4)
+    for n in range(20):
+        steps.add(f"a{n}", prompt=16, answer=40, user="a", priority=Priority.INTERACTIVE)
+    while steps.pool.available > 2:
+        steps.step()
+    steps.add("b", prompt=12, answer=4, user="b")
+    for _ in range(5):
+        steps.step()
+    assert steps.ended == ["b"]
+
+
+def test_where_memory_runs_out_it_is_not_taken_from_who_holds_far_less():
+    steps = Steps(pages=41, headroom=0)
+    for n in range(3):
+        steps.add(f"a{n}", prompt=16, answer=60, user="a", priority=Priority.INTERACTIVE)
+    other = steps.add("b", prompt=4, answer=40, user="b")
+    while not steps.scheduler.preempted:
+        steps.step()
+    assert other in steps.scheduler.running
+    steps.run()
+    assert sorted(steps.ended) == ["a0", "a1", "a2", "b"]
+
+
+def test_a_lone_long_row_is_not_sacrificed():
+    steps = Steps(pages=41, headroom=4)
+    long = steps.add("a", prompt=140, answer=20, user="a")
+    while steps.pool.available > 2:
+        steps.step()
+    steps.add("b", prompt=12, answer=4, user="b")
+    steps.step()
+    assert steps.scheduler.running == [long]
+    assert sorted(steps.run()) == ["a", "b"]
+
+
+def test_long_prompts_delay_others_whatever_priority_they_have_by_a_class_at_most():
+    steps = Steps(pages=2000, chunk=10, lone_chunk=64)
+    for n in range(8):
+        steps.add(f"a{n}", prompt=500, user="a", priority=Priority.INTERACTIVE)
+    short = steps.add("b", prompt=20, user="b")
+    assert steps.step()[0].sequence is short
 
 
 def test_tenants_get_equal_shares_whatever_the_number_of_their_users():
