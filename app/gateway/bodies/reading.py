@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import zlib
 from codecs import BOM_UTF8
@@ -48,7 +49,7 @@ async def read_parameters(request: Request, record_type: type[T]) -> tuple[T, li
     ignored = dict.fromkeys(check_parameters(fields, record_type.__struct_fields__))
     _check_counts(fields)
     await asyncio.sleep(0)  # a megabyte of small objects takes tens of milliseconds; others have a turn in between
-    value = _decoded(raw, Any)
+    value = _decoded_fields(raw, fields)
     await asyncio.sleep(0)
     value = as_written(value, record_type, ignored)
     await asyncio.sleep(0)
@@ -106,7 +107,7 @@ def parse(raw: bytes | bytearray | str, record_type: Any) -> tuple[Any, list[str
     fields = _decoded(raw, dict[str, msgspec.Raw])
     _check_counts(fields)
     ignored: dict[str, None] = {}
-    message = convert(as_written(_decoded(raw, Any), record_type, ignored), record_type)
+    message = convert(as_written(_decoded_fields(raw, fields), record_type, ignored), record_type)
     known = {*message.__struct_fields__, message.__struct_config__.tag_field}
     return message, [*check_parameters(fields, known), *ignored]
 
@@ -140,6 +141,19 @@ def convert(value: Any, record_type: Any, *, strict: bool = True) -> Any:
         raise _wrong(error) from None
 
 
+def _decoded_fields(raw: bytes | bytearray | str, fields: Mapping[str, msgspec.Raw]) -> Any:
+    """The whole body. An error names the field: msgspec does not, of a number that is too large."""
+    try:
+        return _decoded(raw, Any)
+    except ApiError:
+        for name, value in fields.items():
+            try:
+                _decoded(bytes(value), Any)
+            except ApiError as error:
+                raise invalid(name, error.message) from None
+        raise
+
+
 def _decoded(raw: bytes | bytearray | str, record_type: Any) -> Any:
     if not raw or raw.isspace():
         raise ApiError(ErrorCode.INVALID_REQUEST, "the body is empty")
@@ -149,9 +163,20 @@ def _decoded(raw: bytes | bytearray | str, record_type: Any) -> Any:
         raise _wrong(error) from None
     except msgspec.DecodeError as error:  # it names a place and quotes nothing
         reason = str(error).removeprefix("JSON is malformed: ")
+        if _has_lone_surrogate(raw):
+            reason = "half of a surrogate pair, as \\ud83d without \\ude00, is no character"
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the body is not JSON: {reason}") from None
     except (UnicodeError, RecursionError):
         raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not JSON: it is not UTF-8") from None
+
+
+def _has_lone_surrogate(raw: bytes | bytearray | str) -> bool:
+    """Whether the standard library, which lets them pass, can read it. msgspec calls some of them truncated data."""
+    try:
+        json.loads(raw, parse_constant=int)  # which refuses NaN
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _wrong(error: msgspec.ValidationError) -> ApiError:

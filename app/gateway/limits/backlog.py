@@ -90,7 +90,8 @@ class Backlog:
         excess_s = min(wait_s - most_s, _LONGEST_RETRY_S)
         about = "about" if excess_s < _LONGEST_RETRY_S else "more than"
         message = (
-            f"the answer could begin in {about} {most_s + excess_s:.0f} s at the earliest, {most_s:g} s are allowed"
+            f"the answer could begin in {about} {most_s + excess_s:.0f} s at the earliest, {most_s:g} s are allowed; "
+            f"{self.estimate.users(self._partition(user_id)).open(user_id)} requests of this user are open"
         )
         raise ApiError(ErrorCode.OVERLOADED, message, retry_after_s=excess_s)
 

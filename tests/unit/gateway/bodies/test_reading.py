@@ -26,8 +26,11 @@ class Bodies:
 
 
 def request_with(body: object) -> Request:
+    """`body` is a value, or the JSON itself."""
+    raw = body if isinstance(body, str) else json.dumps(body)
+
     async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
+        return {"type": "http.request", "body": raw.encode(), "more_body": False}
 
     app = SimpleNamespace(state=SimpleNamespace(gateway=SimpleNamespace(bodies=Bodies())))
     headers = [(b"content-type", b"application/json")]
@@ -61,3 +64,19 @@ async def test_as_many_as_allowed_are_read() -> None:
     body = {"model": "demo", "messages": [{"role": "user", "content": "S"}] * MAX_MESSAGES}
     parsed, _ = await read_parameters(request_with(body), ChatBody)
     assert len(parsed.messages) == MAX_MESSAGES
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        (r'{"prompt": "\ud800"}', None, "half of a surrogate pair, as \\ud83d without \\ude00, is no character"),
+        (r'{"prompt": "\ud83d\ude00", "seed": tru}', None, "invalid character"),
+        ('{"prompt": NaN}', None, "invalid character"),
+        ('{"seed": ' + 5000 * "9" + "}", "seed", "seed: Integer value out of range"),
+    ],
+)
+async def test_what_cannot_be_decoded_is_named(body: str, param: str | None, message: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        await read_parameters(request_with(body), ChatBody)
+    assert (refused.value.status, refused.value.param) == (400, param)
+    assert message in refused.value.message
