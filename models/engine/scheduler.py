@@ -1,9 +1,7 @@
 """What the next step computes.
 
 Every step has one budget of tokens. Decoding sequences come first, one token each, and the rest goes to prompts in
-chunks, so a long prompt never delays running answers. Of prompts the first to be admitted comes first, but behind what
-is admitted while all that its user, and its tenant, have there would be computed at `PROMPTS_PER_S`: long prompts of
-one user delay no other's short one, and wait for others no longer than that. A class of priority is worth `aging_s`.
+chunks in the order of prompt_turns.py. So a long prompt delays no running answer, and no short prompt of another user.
 
 A sequence is admitted if there are pages for all its tokens and some for its answer. If memory runs out all the same,
 the least important sequence releases its pages and is computed again later (holdings.py).
@@ -15,7 +13,6 @@ user that holds more than `SHARE` times as many releases those of its newest seq
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,10 +20,8 @@ from models.engine.compute.pages import PagePool
 from models.engine.holdings import Holdings
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
 from models.engine.waiting import WaitingSequences
-from models.fair_slots import FairSlots, Owner
-
-PROMPTS_PER_S = 500
-"""Tokens; what a slow CPU computes."""
+from models.fair_slots import FairSlots
+from models.prompt_turns import PromptBacklog
 
 
 @dataclass(slots=True)
@@ -88,17 +83,15 @@ class Scheduler:
         prompts = [sequence for sequence in self.running if sequence.pending > 1]
         if len(prompts) < 2:
             return prompts
-        backlog: Counter[Owner] = Counter()
+        backlog = PromptBacklog()
         for sequence in prompts:
-            for owner in sequence.owners:
-                backlog[owner] += sequence.pending
+            backlog.add(sequence.owners, sequence.pending)
 
-        def rank(sequence: SequenceState) -> tuple[float, int]:
-            tokens = sum(backlog[owner] for owner in sequence.owners) or sequence.pending
-            later_s = tokens / PROMPTS_PER_S + sequence.job.priority * self.limits.aging_s
-            return sequence.joined + later_s, sequence.number
+        def turn(sequence: SequenceState) -> tuple[float, int]:
+            at, priority = sequence.joined, sequence.job.priority
+            return backlog.turn(at, sequence.owners, sequence.pending, priority), sequence.number
 
-        return sorted(prompts, key=rank)
+        return sorted(prompts, key=turn)
 
     def follow(self, slices: Sequence[ScheduledChunk]) -> list[ScheduledChunk] | None:
         """The slices of the step after that of `slices`, if it is certain before the drawn tokens are known.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from models.checkpoint_files import first_line
 from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
+from models.fair_slots import owners_of
 from models.generation import ConstraintError, EngineStats, Failure, FinishReason, Job, Stream
+from models.prompt_turns import PendingPrompt, PromptBacklog
 from models.structured.compiler import ConstraintCompiler
 from models.structured.grammar import TOO_SLOW
 from models.structured.matcher import Matcher
@@ -111,6 +114,7 @@ class VllmEngine:
         self._reasons: dict[TokenStream, FinishReason] = {}
         self._dead: str | None = None
         self._count = 0
+        self._backlog = PromptBacklog()
 
     @property
     def model_version(self) -> str:
@@ -197,6 +201,7 @@ class VllmEngine:
             EngineDeadError,
         )
 
+        prompt = PendingPrompt(self._backlog, owners_of(job.tenant, job.user), len(job.prompt) + len(job.generated))
         try:
             if (end := reading.begin(await self._matcher(job))) is not None:
                 stream.push(end)
@@ -204,11 +209,13 @@ class VllmEngine:
             here = self._options.are_drawn_here
             # a grammar of tools takes its time to write
             sampling = await asyncio.to_thread(sampling_of, job, self._checkpoint.eos, reading.room, is_drawn_here=here)
+            turn = int(1000 * prompt.turn(time.monotonic(), job.priority))  # vLLM takes a whole number
             outputs = self._llm.generate(
-                prompt_of(job), sampling, request_id, priority=int(job.priority), lora_request=self._lora(job)
+                prompt_of(job), sampling, request_id, priority=turn, lora_request=self._lora(job)
             )
             async with aclosing(outputs):  # vLLM aborts a request whose output is not read to the end
                 async for output in outputs:
+                    prompt.end()
                     for event in reading.read(output):
                         stream.push(event)
                     if reading.ended:
@@ -225,6 +232,8 @@ class VllmEngine:
             parameter = getattr(error, "parameter", None)
             named = f"{parameter}: " if isinstance(parameter, str) and parameter.isidentifier() else ""
             stream.push(reading.fail("invalid_request", f"{named}the model's engine refuses the request"))
+        finally:
+            prompt.end()
 
     async def _matcher(self, job: Job) -> Matcher | None:
         """Follows the job's constraint from its beginning; raises `ConstraintError`."""

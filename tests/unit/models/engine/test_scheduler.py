@@ -3,9 +3,10 @@ import random
 import pytest
 
 from models.engine.compute.pages import PagePool
-from models.engine.scheduler import PROMPTS_PER_S, Limits, Scheduler
+from models.engine.scheduler import Limits, Scheduler
 from models.engine.sequence import SequenceState
 from models.generation import Job, Priority
+from models.prompt_turns import PROMPTS_PER_S
 from models.token_stream import TokenStream
 
 PAGE = 4

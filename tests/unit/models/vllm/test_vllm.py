@@ -292,15 +292,27 @@ def test_a_parameter_that_vllm_does_not_know_fails_only_the_jobs_that_use_it() -
         sampling_of(job(PROMPT, sampling=Newer(typical_p=0.5)), CHECKPOINT.eos, 5, is_drawn_here=False)
 
 
-async def test_sampling_priority_and_tenant_are_passed_on(engine) -> None:
+async def test_a_users_long_prompts_come_behind_anothers_short_one(engine) -> None:
+    long = [job(tuple(range(10, 1010)), 1, user="a", priority=Priority.INTERACTIVE) for _ in range(9)]
+    await ask(engine, *long, job(PROMPT, 1, user="b"), job(PROMPT, 1, user="c", priority=Priority.BATCH))
+    *of_long, short, batch = (priority for _, _, priority in engine._llm.asked)
+    assert min(of_long) > short + 9000
+    assert 4900 < batch - short < 5900
+    await ask(engine, long[0], job(PROMPT, 1, user="b"))
+    (_, _, first), (_, _, short) = engine._llm.asked[-2:]
+    assert first - short < 2000, "the former ones have been computed"
+    assert not engine._backlog._tokens
+
+
+async def test_sampling_and_tenant_are_passed_on(engine) -> None:
     sampling = Sampling(0.5, 0.9, 7, 3, 0.1, 0.2, 0.3, 1.1, ((5, 1.0),), 1)
     asked = job(PROMPT, 2, sampling=sampling, priority=Priority.BATCH, tenant="acme")
     (stream,) = engine.submit([asked])
     reported = [entry async for event in stream for entry in getattr(event, "logprobs", ())]
-    prompt, given, priority = engine._llm.asked[0]
+    prompt, given, _ = engine._llm.asked[0]
     assert OwnDraws.read(given.extra_args).sampling == sampling
     assert (given.temperature, given.logprobs, given.detokenize) == (0.0, 1, False)
-    assert (priority, prompt["cache_salt"]) == (2, "acme\0")
+    assert prompt["cache_salt"] == "acme\0"
     assert reported[0].logprob == -0.5
     assert reported[0].top[0] == (reported[0].token, -0.5)
     salts = {prompt_of(job(PROMPT, tenant=tenant, user=user))["cache_salt"] for tenant in "ab" for user in "xy"}
