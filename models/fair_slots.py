@@ -5,6 +5,8 @@ their ends, however fair the order of those that wait. Here the most that one ow
 `SHARE` times as much, and the last free slot is for an owner who holds none. Of 64 slots an owner gets 48 when it is
 alone, a second one 12 of the other 16, a third one 3; of two slots one, and of a single slot that one. (Dynamic
 thresholds: A. K. Choudhury and E. L. Hahne, IEEE/ACM Transactions on Networking 6(2), 1998, for buffers of a switch.)
+
+A tenant's users share what the tenant may hold by the same rule: the first one gets 36 of 48.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ SHARE = 3
 
 Owner = Hashable
 Owners = Sequence[Owner]
-"""Whom a slot is held for: a user, or a tenant and then its user. The same rule holds for each of them."""
+"""Whom a slot is held for: a user, or a tenant and then its user."""
 
 
 def owners_of(tenant: str, user: str) -> Owners:
@@ -34,7 +36,12 @@ class FairSlots:
 
     def refused(self, owners: Owners) -> Owner | None:
         """The owner who may hold no more slots for now; None if there is none. Ask while some are free."""
-        return next((owner for owner in owners if not has_share(self._held[owner], self.free)), None)
+        free = self.free
+        for owner in owners:
+            free = further(self._held[owner], free)
+            if not free:
+                return owner
+        return None
 
     def hold(self, owners: Owners) -> None:
         self.free -= 1
@@ -48,11 +55,7 @@ class FairSlots:
                 del self._held[owner]
 
 
-def has_share(held: int, free: int) -> bool:
-    """Whether an owner of `held` slots may hold one more, if `free` are free."""
-    return not held or held < SHARE * (free - 1)
-
-
-def most_of_one(count: int) -> int:
-    """How many of `count` slots an owner may hold alone."""
-    return next(held for held in range(1, count + 1) if held == count or not has_share(held, count - held))
+def further(held: int, free: int) -> int:
+    """How many slots more an owner of `held` ones may hold, if `free` are free and nobody else takes any."""
+    least = 1 if not held and free > 0 else 0
+    return max(least, (SHARE * free - held) // (SHARE + 1))

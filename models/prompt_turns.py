@@ -1,8 +1,8 @@
 """In what order the prompts of users are computed.
 
-The first to come is computed first, but behind what comes while all prompts of its user, and of its tenant, would be
-computed at `PROMPTS_PER_S`, and a class of priority later. So long prompts of one user delay no other's short one,
-whatever priority they have, and wait for others no longer than that.
+A prompt is due at the time when it came, plus the time that all prompts of its user and its tenant would take at
+`PROMPTS_PER_S`, plus `CLASS_S` for each class of priority. So long prompts of one user delay no other's short one,
+whatever priority they have; and what comes later overtakes them for that time only.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class PromptBacklog:
 
     def turn(self, at: float, owners: Owners, tokens: int, priority: int) -> float:
         """When a prompt of so many tokens that came `at` is due, in seconds of the same clock."""
-        backlog = sum(self._tokens[owner] for owner in owners) or tokens
-        return at + backlog / PROMPTS_PER_S + priority * CLASS_S
+        if owners:  # the mean, so that a tenant's user has no more than another one
+            tokens = sum(self._tokens[owner] for owner in owners) // len(owners)
+        return at + tokens / PROMPTS_PER_S + priority * CLASS_S
 
 
 class PendingPrompt:

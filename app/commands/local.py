@@ -28,7 +28,7 @@ data_dir_option = click.option(
     type=click.Path(path_type=Path),
     default=Path(".parley/local"),
     show_default=True,
-    help="Folder of the instance: data, logs, ports. Its settings are in .parley/local.env all the same.",
+    help="Folder of the instance: data, logs, ports. The settings go to .parley/local.env wherever it is.",
 )
 
 

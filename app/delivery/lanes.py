@@ -44,7 +44,9 @@ class _Entry(Generic[T]):
 
 
 class Lanes(Generic[T]):
-    """Runs the work of each added item, at most `limit` at once; exceptions of it go to `on_error`."""
+    """Runs the work of each added item, at most `limit` at once beside those that hurry; exceptions of it go to
+    `on_error`.
+    """
 
     def __init__(self, limit: int, on_error: Callable[[BaseException], None]) -> None:
         self._slots = FairSlots(limit)
@@ -92,7 +94,7 @@ class Lanes(Generic[T]):
         """Lend out the slot of a running item while it waits for something else; called by its task.
 
         At the end the item waits for its turn again, before later ones: thousands may have waited for the same thing.
-        An item that fails meanwhile, or hurries, ends without a slot.
+        An item that hurries ends without a slot, and so does one that fails meanwhile: it does not go on.
         """
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None

@@ -1,14 +1,15 @@
-"""Which pages of the KV cache users hold, and whose sequence releases its own if there are not enough.
+"""Which pages of the KV cache users hold, and whose sequences release their own if there are not enough.
 
 Callers choose the priorities of their requests themselves. So they order a user's own sequences, and those of users who
 hold about as much; who holds more than `SHARE` times as many pages releases some for others of a lower priority, too.
-Only work in batches never takes pages from answers that somebody reads.
+Only work in batches never takes pages from answers that somebody reads. And nobody loses its only sequence to another
+one, or a long answer would be computed anew for each short one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from models.engine.sequence import SequenceState
 from models.fair_slots import SHARE, Owner
@@ -18,48 +19,58 @@ from models.generation import Priority
 class Holdings:
     """Those of the running sequences, at one moment."""
 
-    def __init__(self, running: Sequence[SequenceState]) -> None:
-        self._running = running
+    def __init__(self, running: Iterable[SequenceState]) -> None:
+        self._running = list(running)
         self._pages: Counter[Owner] = Counter()
         self._sequences: Counter[Owner] = Counter()
-        for sequence in running:
-            for owner in sequence.owners:
-                self._pages[owner] += len(sequence.pages)
-                self._sequences[owner] += 1
+        for sequence in self._running:
+            self._count(sequence, 1)
 
     def least_important(self) -> SequenceState:
-        """The sequence to preempt if one has no page for its next token: of the lowest priority the user with the most
-        pages, and of that user the newest. Raises `ValueError` if none runs.
+        """The sequence to preempt if one has no page for its next token: of the lowest priority the newest, but first
+        one of a user who holds far more than that one's. Raises `ValueError` if none runs.
         """
-        last = max(self._running, key=lambda one: (one.job.priority, self._held_by(one), one.number))
+        last = max(self._running, key=lambda one: (one.job.priority, one.number))
         largest = self._of_largest()
-        return largest if last.job.priority < Priority.BATCH and self._is_far_more(largest, last) else last
+        return largest if last.job.priority < Priority.BATCH and self._holds_far_more(largest, last) else last
 
-    def to_preempt_for(self, waiting: SequenceState, need: int) -> SequenceState | None:
-        """The sequence to preempt so that a waiting one gets `need` pages; None if it has to wait."""
+    def yielding(self, waiting: SequenceState, need: int) -> SequenceState | None:
+        """The sequence that releases its pages first for a waiting one, which needs that many; None if none does."""
         largest = self._of_largest() if self._running else None
         return largest if largest is not None and self.yields(largest, waiting, need) else None
 
     def yields(self, first: SequenceState, waiting: SequenceState, need: int) -> bool:
         """Whether the owner of the first sequence makes room for a waiting one that needs that many pages."""
         is_batch = waiting.job.priority == Priority.BATCH > first.job.priority
-        return not is_batch and self._is_far_more(first, waiting, need)
+        return not is_batch and self._holds_far_more(first, waiting, need)
+
+    def may_yield(self, first: SequenceState) -> bool:
+        """Whether `yields` may be true of the first sequence for any other."""
+        return any(self._sequences[owner] > 1 for owner in first.owners)
+
+    def remove(self, sequence: SequenceState) -> list[SequenceState]:
+        """As if the sequence had released its pages; returns the others."""
+        self._running.remove(sequence)
+        self._count(sequence, -1)
+        return self._running
+
+    def _count(self, sequence: SequenceState, times: int) -> None:
+        for owner in sequence.owners:
+            self._pages[owner] += times * len(sequence.pages)
+            self._sequences[owner] += times
 
     def _of_largest(self) -> SequenceState:
-        """The least important sequence of the owner with the most pages."""
-        return max(self._running, key=lambda one: (self._held_by(one), one.job.priority, one.number))
+        """The least important sequence of the owner with the most pages, of those with several sequences."""
 
-    def _held_by(self, sequence: SequenceState) -> list[int]:
-        return [self._pages[owner] for owner in sequence.owners]
+        def rank(sequence: SequenceState) -> tuple[list[int], int, int]:
+            held = [self._pages[owner] if self._sequences[owner] > 1 else 0 for owner in sequence.owners]
+            return held, sequence.job.priority, sequence.number
 
-    def _is_far_more(self, one: SequenceState, other: SequenceState, need: int = 0) -> bool:
-        """Whether the first one's owner holds far more, and in several sequences: a lone long one is not sacrificed."""
-        pairs = zip(one.owners, other.owners, strict=False)
-        return next(
-            (
-                self._sequences[its] > 1 and self._pages[its] > SHARE * (self._pages[others] + need)
-                for its, others in pairs
-                if its != others
-            ),
-            False,
-        )
+        return max(self._running, key=rank)
+
+    def _holds_far_more(self, one: SequenceState, other: SequenceState, need: int = 0) -> bool:
+        """Whether the first one's owner has several sequences and far more pages than the other's, with `need`."""
+        for its, others in zip(one.owners, other.owners, strict=False):
+            if its != others:
+                return self._sequences[its] > 1 and self._pages[its] > SHARE * (self._pages[others] + need)
+        return False

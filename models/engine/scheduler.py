@@ -4,10 +4,10 @@ Every step has one budget of tokens. Decoding sequences come first, one token ea
 chunks in the order of prompt_turns.py. So a long prompt delays no running answer, and no short prompt of another user.
 
 A sequence is admitted if there are pages for all its tokens and some for its answer. If memory runs out all the same,
-the least important sequence releases its pages and is computed again later (holdings.py).
+the least important sequence releases its pages and is computed again later.
 
-No user, and no tenant, has all places of a step (models/fair_slots.py). Nor all pages: for a sequence of another one, a
-user that holds more than `SHARE` times as many releases those of its newest sequences.
+No user, and no tenant, has all places of a step (models/fair_slots.py), nor all pages: for a sequence of another one,
+who holds more than `SHARE` times as many releases those of its least important sequences (holdings.py).
 """
 
 from __future__ import annotations
@@ -114,25 +114,24 @@ class Scheduler:
         while admitted and self.waiting and len(self.running) < self.limits.max_running:
             admitted = False
             too_large: list[SequenceState] = []
+            holdings: Holdings | None = None
             for sequence in self.waiting.firsts(self._clock()):
                 if len(self.running) >= self.limits.max_running:
                     return
-                if not self._has_place(sequence) or not self._passes(sequence, too_large):
+                if not self._has_place(sequence):
                     continue
-                if self._hold_or_preempt(sequence):
+                if too_large:
+                    # If any could pass those that do not fit, these would starve; if none could, all would wait.
+                    holdings, need = holdings or Holdings(self.running), self._pages_for(sequence)
+                    if not all(holdings.may_yield(one) for one in too_large):
+                        break
+                    if not all(holdings.yields(one, sequence, need) for one in too_large):
+                        continue
+                if self._hold(sequence) or self._hold_by_preempting(sequence):
                     self._join(sequence)
-                    admitted = True
+                    admitted, holdings = True, None
                 else:
                     too_large.append(sequence)
-
-    def _passes(self, sequence: SequenceState, too_large: Sequence[SequenceState]) -> bool:
-        """Whether the sequence may be admitted before these, which do not fit: they would starve if any could, and
-        everyone would wait for them if none could.
-        """
-        if not too_large:
-            return True
-        holdings, need = Holdings(self.running), self._pages_for(sequence)
-        return all(holdings.yields(one, sequence, need) for one in too_large)
 
     def _has_place(self, sequence: SequenceState) -> bool:
         return self._places.refused(sequence.owners) is None
@@ -152,28 +151,35 @@ class Scheduler:
         self._places.release(sequence.owners)
         self.waiting.charge(sequence, len(sequence.tokens) - sequence.limit)
 
-    def _hold_or_preempt(self, sequence: SequenceState) -> bool:
-        """Allocate its pages, from those of a user that holds many more if need be."""
-        while not self._hold(sequence):
-            last = Holdings(self.running).to_preempt_for(sequence, self._pages_for(sequence))
-            if last is None:
-                return False
-            self._preempt(last)
-        return True
+    def _hold_by_preempting(self, sequence: SequenceState) -> bool:
+        """Allocate its pages from those of users that hold far more; preempts nothing if that is not enough."""
+        need, holdings = self._pages_for(sequence), Holdings(self.running)
+        available, preempted = self.pool.available, list[SequenceState]()
+        while (first := holdings.yielding(sequence, need)) is not None:
+            preempted.append(first)
+            available += self.pool.held_once(first.pages)
+            if need + self._spare(sequence, holdings.remove(first)) <= available:
+                for one in preempted:
+                    self._preempt(one)
+                return self._hold(sequence)
+        return False
 
     def _pages_for(self, sequence: SequenceState) -> int:
         return pages_for(len(sequence.tokens), self.pool.size)
 
     def _hold(self, sequence: SequenceState) -> bool:
         """Allocate its pages, if that leaves enough for what the running sequences and it will soon generate."""
-        spare = 0
-        if self.running:
-            spare = self._soon(sequence) - self._pages_for(sequence) + sum(self._soon(other) for other in self.running)
-        if not sequence.hold(self.pool, spare):
+        if not sequence.hold(self.pool, self._spare(sequence, self.running)):
             return False
         if not sequence.answered:
             sequence.cached = sequence.computed
         return True
+
+    def _spare(self, sequence: SequenceState, running: Sequence[SequenceState]) -> int:
+        """The pages that must be left if it joins those that run: none if it is alone."""
+        if not running:
+            return 0
+        return self._soon(sequence) - self._pages_for(sequence) + sum(self._soon(other) for other in running)
 
     def _soon(self, sequence: SequenceState) -> int:
         ahead = min(sequence.limit, len(sequence.tokens) + self.limits.headroom)

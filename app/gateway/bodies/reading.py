@@ -173,7 +173,7 @@ def _decoded(raw: bytes | bytearray | str, record_type: Any) -> Any:
 def _has_lone_surrogate(raw: bytes | bytearray | str) -> bool:
     """Whether the standard library, which lets them pass, can read it. msgspec calls some of them truncated data."""
     try:
-        json.loads(raw, parse_constant=int)  # which refuses NaN
+        json.loads(raw if isinstance(raw, str) else raw.decode(), parse_constant=int)  # which refuses NaN
     except (ValueError, RecursionError):
         return False
     return True

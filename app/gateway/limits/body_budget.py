@@ -12,9 +12,11 @@ from contextlib import contextmanager
 
 from app.gateway.errors import ApiError
 from app.wire.error import ErrorCode
-from models.fair_slots import has_share
+from models.fair_slots import further
 
 _RETRY_S = 2
+_MANY = 4
+"""Who holds more than this part has sent too much; others are refused because of others."""
 
 
 class BodyBudget:
@@ -37,14 +39,15 @@ class BodyBudget:
 
     def add(self, holder: str, size: int) -> None:
         """Raise `ApiError` if there is no room for that many more bytes of that holder."""
-        free = self._most - self.held - size
-        if free < 0:
-            raise ApiError(ErrorCode.OVERLOADED, "too many requests are in transfer", retry_after_s=_RETRY_S)
-        if not has_share(self._holders[holder], free):
-            message = "too many requests of this API key are in transfer"
+        free, held = self._most - self.held - size, self._holders[holder]
+        if free >= 0 and further(held, free):
+            self.held += size
+            self._holders[holder] += size
+        elif held > self._most // _MANY:
+            message = "too many requests of this caller are in transfer"
             raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=_RETRY_S)
-        self.held += size
-        self._holders[holder] += size
+        else:
+            raise ApiError(ErrorCode.OVERLOADED, "too many requests are in transfer", retry_after_s=_RETRY_S)
 
 
 class Body:

@@ -9,8 +9,7 @@ Workers serve users in turn, and read on past a user with many requests. So ahea
 user's own open ones, and of each other user as many as the user's turns need: that one's open requests, but at most one
 more than the user's own. Who has nothing open waits for one request of each other user, however many one of them has
 sent. Requests of no known user delay no user until they are more than a worker reads past
-(`MOST_PARKED`): those beyond are ahead of all users. A user's own requests wait for one another already where others
-find free slots (models/fair_slots.py).
+(`MOST_PARKED`): those beyond are ahead of all users.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from app.delivery.open_records import MOST_PARKED
-from models.fair_slots import most_of_one
 
 WINDOW_S = 60.0
 OLD_S = 15.0
@@ -80,12 +78,11 @@ class Estimate:
             return 0.0
         first, last = self._samples[0], self._samples[-1]
         seconds = last.at - first.at
-        everyone, users = self._open.get(partition, 0), self.users(partition)
-        own = min(everyone, users.open(user_id)) - most_of_one(self._max_in_flight)
-        if (everyone < self._max_in_flight and own < 0) or not seconds:
+        everyone = self._open.get(partition, 0)
+        if everyone < self._max_in_flight or not seconds:
             return 0.0
-        in_turn = min(everyone, users.ahead_of(user_id))
-        ahead = max(in_turn - self._max_in_flight, everyone - MOST_PARKED, own)
+        in_turn = min(everyone, self.users(partition).ahead_of(user_id))
+        ahead = max(in_turn - self._max_in_flight, everyone - MOST_PARKED)
         if ahead < 0:
             return 0.0
         # Without an observed end, all that is known is that the next one takes at least this long.

@@ -119,6 +119,10 @@ class PagePool:
                 self._free.append(page)
         return let_go
 
+    def held_once(self, pages: Sequence[int]) -> int:
+        """How many of these become available if their holder releases them."""
+        return sum(self._holders[page] == 1 for page in pages)
+
     def check(self) -> None:
         """Raise if the bookkeeping is inconsistent. If no sequence should hold a page, `in_use` shows leaks."""
         free, kept = set(self._free), set(self._kept)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.delivery.lanes import OVERTAKE, Lanes
-from models.fair_slots import Owners, has_share, owners_of
+from models.fair_slots import Owners, further, owners_of
 from tests.examples import examples
 from tests.virtual_time import in_virtual_time
 
@@ -213,8 +213,9 @@ class SharedSlots:
 
     def has_room(self, item: int) -> bool:
         free = self._limit - len(self.occupying)
-        held = [sum(owner in self.owners[one] for one in self.occupying) for owner in self.owners[item]]
-        return free > 0 and all(has_share(number, free) for number in held)
+        for owner in self.owners[item]:
+            free = further(sum(owner in self.owners[one] for one in self.occupying), free)
+        return free > 0
 
     def change(self, item: int, what: str) -> None:
         match what:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from models.fair_slots import FairSlots, most_of_one, owners_of
+from models.fair_slots import SHARE, FairSlots, further, owners_of
 
 
 @pytest.mark.parametrize(("count", "most"), [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (64, 48), (128, 96)])
@@ -12,7 +14,7 @@ def test_an_owner_alone_holds_three_quarters_and_never_all(count: int, most: int
     while slots.free and slots.refused(nina) is None:
         slots.hold(nina)
         held += 1
-    assert held == most == most_of_one(count)
+    assert held == most == further(0, count)
 
 
 def test_each_further_owner_holds_three_quarters_of_the_rest() -> None:
@@ -36,6 +38,26 @@ def test_a_tenant_has_a_share_however_many_its_users() -> None:
     assert slots.refused(owners_of("umbrella", "nina")) is None
     slots.release(owners_of("acme", "user 0"))
     assert slots.refused(owners_of("acme", "one more")) is None
+
+
+def test_a_tenants_users_share_what_it_may_hold() -> None:
+    slots, held = FairSlots(64), []
+    for name in ("nina", "omar", "lena", "kim"):
+        owners = owners_of("acme", name)
+        held.append(0)
+        while slots.refused(owners) is None:
+            slots.hold(owners)
+            held[-1] += 1
+    assert held == [36, 9, 2, 1]
+    assert slots.refused(owners_of("umbrella", "nina")) is None
+
+
+@given(st.integers(0, 70), st.integers(0, 70))
+def test_further_is_how_many_may_be_taken_one_by_one(held: int, free: int) -> None:
+    taken = 0
+    while free - taken > 0 and (not held + taken or held + taken < SHARE * (free - taken - 1)):
+        taken += 1
+    assert further(held, free) == taken
 
 
 def test_what_has_no_owner_may_hold_all() -> None:

@@ -26,7 +26,7 @@ def test_a_key_with_many_bodies_leaves_room_for_another() -> None:
     bodies = BodyBudget(MOST)
     with ExitStack() as held:
         refused = fill(bodies, held, "nina")
-        assert (refused.status, refused.message) == (429, "too many requests of this API key are in transfer")
+        assert (refused.status, refused.message) == (429, "too many requests of this caller are in transfer")
         assert 0.7 * MOST < bodies.held < 0.8 * MOST
         with bodies.body("omar") as body:
             for _ in range(15):
@@ -41,6 +41,15 @@ def test_all_bodies_together_have_a_limit() -> None:
         refused = [fill(bodies, held, f"user {number}") for number in range(MOST)]
         assert bodies.held <= MOST
     assert (refused[-1].status, refused[-1].message) == (503, "too many requests are in transfer")
+
+
+def test_who_sends_little_is_not_told_that_it_is_too_much() -> None:
+    bodies = BodyBudget(MOST)
+    with ExitStack() as held:
+        for holder in "abcdefg":
+            fill(bodies, held, holder)
+        refused = fill(bodies, held, "nina")
+    assert (refused.status, refused.message) == (503, "too many requests are in transfer")
 
 
 def test_a_body_that_is_refused_holds_what_it_had_until_it_ends() -> None:

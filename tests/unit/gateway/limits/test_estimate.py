@@ -8,13 +8,9 @@ from app.gateway.limits.estimate import OLD_S, WINDOW_S, Estimate, Sample
 Seen = tuple[float, int, int, int]
 
 
-MAX_IN_FLIGHT = 14
-"""Of these, one user has ten."""
-
-
-def estimate(*samples: Seen, after_s: float = 0.0) -> float:
+def estimate(*samples: Seen, max_in_flight: int = 10, after_s: float = 0.0) -> float:
     """The wait in partition 0, after (time, end, committed, ended) were seen, of the user of all requests."""
-    made = Estimate(MAX_IN_FLIGHT)
+    made = Estimate(max_in_flight)
     made.users(0).change("nina", 1_000_000, samples[0][0] if samples else 0)
     for at, end, committed, ended in samples:
         made.add(Sample(at, {0: end}, {0: committed}, {0: ended}))
@@ -40,7 +36,7 @@ def test_what_fits_beside_those_under_way_waits_for_nothing() -> None:
 
 
 def test_the_wait_is_what_is_ahead_over_the_rate() -> None:
-    # 100 of the user lie beyond its 10 under way; 5 a second end.
+    # 100 lie beyond the 10 under way; 5 a second end.
     assert estimate((0, 100, 0, 0), (10, 160, 50, 50)) == 101 / 5
 
 

@@ -93,7 +93,7 @@ async def test_the_user_of_a_backlog_is_refused_and_told_when_to_retry() -> None
 async def test_a_backlogs_message_and_retry_after_name_one_wait() -> None:
     backlog = Backlog(Settings(_env_file=None, max_in_flight=4, gateway_start_s=30), 1)
     asks = admission(backlog, gateway_requests_per_min=0)
-    await asks.admit(NINA, 42)
+    await asks.admit(NINA, 43)
     see_backlog(backlog)
     with pytest.raises(ApiError, match=r"in about 40 s at the earliest, 30 s are allowed") as refused:
         await asks.admit(NINA, 1)
