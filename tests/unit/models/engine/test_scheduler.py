@@ -368,6 +368,51 @@ def test_every_row_ends_whatever_the_order_and_no_page_is_lost(seed):
     )
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_no_row_is_preempted_in_vain(seed):
+    """Each row that is preempted for a waiting one lets that one join, so a step preempts few."""
+    chance = random.Random(seed)
+    pages, running = chance.choice([41, 61, 101]), chance.choice([4, 8, 16])
+    steps = Steps(pages, headroom=chance.choice([4, 16]), chunk=16, lone_chunk=64, max_running=running)
+    for _ in range(300):
+        if chance.random() < 0.25 and steps.count < 60:
+            user = chance.choice("aaabcd")
+            is_long = user == "a" and chance.random() < 0.3
+            prompt = chance.randrange(80, 120) if is_long else chance.randrange(4, 40)
+            priority = chance.choice([Priority.INTERACTIVE, Priority.STANDARD])
+            steps.add(str(steps.count), prompt, chance.randrange(4, 40), user=user, priority=priority)
+        before = steps.scheduler.preempted
+        steps.step()
+        steps.now += 0.03
+        assert steps.scheduler.preempted - before <= running
+    assert len(steps.run()) == steps.count
+
+
+def test_a_long_answer_is_not_preempted_for_each_short_one():
+    steps = Steps(pages=101, headroom=8, chunk=16, lone_chunk=64, max_running=16)
+    steps.add("long", prompt=160, answer=120, user="a")
+    count = 0
+    while "long" not in steps.ended:
+        while len(steps.scheduler.waiting) < 6:
+            steps.add(f"b{steps.count}", prompt=8, answer=60, user=f"b{steps.count}")
+        steps.step()
+        steps.now += 0.03
+        count += 1
+    assert count < 200, "it was computed anew"
+
+
+def test_a_tenants_user_leaves_places_for_the_tenants_others():
+    steps = Steps(max_running=16)
+    for n in range(20):
+        steps.add(f"a{n}", answer=100, tenant="acme", user="a")
+    for _ in range(10):
+        steps.step()
+    steps.add("b", tenant="acme", user="b")
+    for _ in range(5):
+        steps.step()
+    assert steps.ended == ["b"]
+
+
 def test_the_step_behind_is_that_of_the_same_rows_one_token_further():
     steps = Steps()
     sequences = [steps.add("a", prompt=4), steps.add("b", prompt=9)]
