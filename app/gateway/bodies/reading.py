@@ -32,6 +32,7 @@ _MOST = {
     "input": (MAX_ITEMS, f"has more than {MAX_ITEMS} items"),
 }
 """Objects in these fields, and why more are refused."""
+_PLACE = re.compile(r" \(byte \d+\)$")
 _PATH = re.compile(r" - at `\$\.?([^`]*)`$")
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -164,7 +165,10 @@ def _decoded(raw: bytes | bytearray | str, record_type: Any) -> Any:
     except msgspec.DecodeError as error:  # it names a place and quotes nothing
         reason = str(error).removeprefix("JSON is malformed: ")
         if _has_lone_surrogate(raw):
-            reason = "half of a surrogate pair, as \\ud83d without \\ude00, is no character"
+            place = _PLACE.search(reason)
+            reason = "half of a surrogate pair, as \\ud83d without \\ude00, is no character" + (
+                place[0] if place else ""
+            )
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the body is not JSON: {reason}") from None
     except (UnicodeError, RecursionError):
         raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not JSON: it is not UTF-8") from None
