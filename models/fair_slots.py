@@ -1,4 +1,4 @@
-"""A limited number of slots, of which nobody may hold so many that others find none.
+"""A limited number of slots. No owner may hold so many that others find none.
 
 An answer that runs is not stopped for another one. So who holds all slots with long answers makes everybody wait for
 their ends, however fair the order of those that wait. Here the most that one owner may hold depends on what is free:
@@ -22,7 +22,7 @@ Owners = Sequence[Owner]
 
 
 def owners_of(tenant: str, user: str) -> Owners:
-    """Without those that have no name: nobody's limit applies to them."""
+    """The tenant and the user, as far as they have names. What has no owner has no limit of its own."""
     names = ((tenant,), (tenant, user))
     return tuple(name for name in names if name[-1])
 
@@ -56,6 +56,6 @@ class FairSlots:
 
 
 def further(held: int, free: int) -> int:
-    """How many slots more an owner of `held` ones may hold, if `free` are free and nobody else takes any."""
+    """The number of slots that an owner may add to its `held` ones, if `free` are free and no other owner adds any."""
     least = 1 if not held and free > 0 else 0
     return max(least, (SHARE * free - held) // (SHARE + 1))

@@ -73,8 +73,8 @@ class Lanes(Generic[T]):
         return frozenset(task for task, entry in self._running.items() if entry.has_slot)
 
     def add(self, lane: Hashable, item: T, work: Work, priority: int = 0, owners: Owners = ()) -> None:
-        """Run `work` for the item when its turn comes. The last of `owners` is its user, of whom there may be a tenant
-        before it; without any, the lane counts as a user of its own.
+        """Run `work` for the item when its turn comes. `owners` are its tenant, if it has one, and its user; without
+        them, the lane counts as a user of its own.
         """
         owners = owners or (lane,)
         arrival = next(self._arrivals)
@@ -121,29 +121,28 @@ class Lanes(Generic[T]):
 
     def withdraw(self, lane: Hashable, item: T) -> bool:
         """Remove an item that has not begun; False if it has."""
-        entries = self._lanes.get(lane, deque())
-        for entry in entries:
-            if entry.item is item and not entry.has_begun:
-                front = entry is entries[0]
-                entries.remove(entry)
-                self._waiting -= 1
-                self._leave(entry)
-                if front:
-                    self._remove_ready(entry)
-                    self._next_of(lane)
-                return True
-        return False
+        entry = self._entry_of(lane, item)
+        if entry is None or entry.has_begun:
+            return False
+        entries = self._lanes[lane]
+        front = entry is entries[0]
+        entries.remove(entry)
+        self._waiting -= 1
+        self._leave(entry)
+        if front:
+            self._remove_ready(entry)
+            self._next_of(lane)
+        return True
 
     def hurry(self, lane: Hashable, item: T) -> None:
         """Let the item run without a slot once the items before it in its lane have ended: all it has to do is end."""
-        entries = self._lanes.get(lane, deque())
-        entry = next((entry for entry in entries if entry.item is item), None)
+        entry = self._entry_of(lane, item)
         if entry is None:
             return
         entry.hurries = True
         if entry.returning is not None:
             _wake(entry.returning)
-        elif not entry.has_begun and entry is entries[0]:
+        elif not entry.has_begun and entry is self._lanes[lane][0]:
             self._remove_ready(entry)
             self._begin(entry)
 
@@ -158,6 +157,9 @@ class Lanes(Generic[T]):
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+    def _entry_of(self, lane: Hashable, item: T) -> _Entry[T] | None:
+        return next((entry for entry in self._lanes.get(lane, ()) if entry.item is item), None)
 
     def _fill(self) -> None:
         """Let the first items begin whose owners may hold a slot; the others wait apart, by the owner who may not."""

@@ -2,8 +2,8 @@
 
 Callers choose the priorities of their requests themselves. So they order a user's own sequences, and those of users who
 hold about as much; who holds more than `SHARE` times as many pages releases some for others of a lower priority, too.
-Only work in batches never takes pages from answers that somebody reads. And nobody loses its only sequence to another
-one, or a long answer would be computed anew for each short one.
+Work in batches takes no pages from answers that somebody reads. A user keeps its only sequence: otherwise each short
+answer of others would cause a long one to be computed anew.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     python -m tests.benchmarks.flood --model demo --waiting 0 --plain 0 --long 100
     python -m tests.benchmarks.flood --model MODEL --waiting 0 --plain 0 --prompts 60 --words 2500
 
-The flood is so many requests whose tools nobody runs, plain answers of so many seconds, answers of 900 tokens, and
-prompts of so many words, each in a conversation of its own.
+The flood has four kinds of requests, each in a conversation of its own: `--waiting` for tools that nobody runs,
+`--plain` answers of `--seconds`, `--long` answers of 900 tokens, and `--prompts` of `--words`.
 """
 
 from __future__ import annotations
