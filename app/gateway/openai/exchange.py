@@ -81,14 +81,16 @@ class Exchange:
     async def answer(
         self, asked: Sequence[Request], reply: Reply, *, stream: bool | None, headers: RecordHeaders = ()
     ) -> Response:
-        """Send requests that were admitted, with these headers of their records. Raises `ApiError`."""
+        """Send requests that were admitted, with these headers of their records. Raises `ApiError`; nothing is sent if
+        too many streams are open.
+        """
         completion = Completion(self._gateway, asked, headers, self._in_callers_words)
-        await completion.send()
         reply_headers = {"X-Request-Id": asked[0].request_id, **ignored_header(self._ignored)}
-        if not stream:
-            await while_connected(self._http, self._read(completion, reply))
-            return json_response(reply.whole(), headers=reply_headers)
-        return await self._stream(completion, reply, reply_headers)
+        if stream:
+            return await self._stream(completion, reply, reply_headers)
+        await completion.send()
+        await while_connected(self._http, self._read(completion, reply))
+        return json_response(reply.whole(), headers=reply_headers)
 
     async def _read(self, completion: Completion, reply: Reply) -> None:
         async with aclosing(completion.events()) as events:
@@ -97,8 +99,13 @@ class Exchange:
 
     async def _stream(self, completion: Completion, reply: Reply, headers: dict[str, str]) -> Response:
         limits, identity = self._gateway.limits, self._identity
-        events = completion.events()
         limits.open_stream(identity)
+        try:
+            await completion.send()
+        except BaseException:
+            limits.close_stream(identity)
+            raise
+        events = completion.events()
         first = asyncio.create_task(_first(events), name="first events of a stream")
         try:
             await while_connected(self._http, _for_a_status(first))

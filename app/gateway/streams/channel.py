@@ -164,6 +164,7 @@ class Channel:
         key = (identity.user_id, message.request_id)
         match message:
             case FollowMessage():
+                self._gateway.limits.open_stream(identity)
                 self._follow(identity, message.request_id, message.starting_after)
                 await self._send({"type": "following", "ref": message.ref, "request_id": message.request_id})
             case UnfollowMessage():
@@ -179,20 +180,24 @@ class Channel:
     async def _ask(self, message: AskMessage, identity: Identity, conversation: str | None, ignored: list[str]) -> None:
         store = self._gateway.settings.gateway_store
         asked = message.request(identity, store=store, conversation=conversation)
-        (asked,) = await self._gateway.admit(identity, [asked])
-        await self._gateway.request_producer.ask(asked, is_new=message.request_id is None)
-        reply: dict[str, Any] = {"request_id": asked.request_id, "conversation_id": asked.conversation_id}
-        if ignored:
-            reply["ignored"] = ignored
-        await self._send({"type": "asked", "ref": message.ref, **reply})
+        self._gateway.limits.open_stream(identity)
+        try:
+            (asked,) = await self._gateway.admit(identity, [asked])
+            await self._gateway.request_producer.ask(asked, is_new=message.request_id is None)
+            reply: dict[str, Any] = {"request_id": asked.request_id, "conversation_id": asked.conversation_id}
+            if ignored:
+                reply["ignored"] = ignored
+            await self._send({"type": "asked", "ref": message.ref, **reply})
+        except BaseException:
+            self._gateway.limits.close_stream(identity)
+            raise
         self._follow(identity, asked.request_id, 0)
 
     def _follow(self, identity: Identity, request_id: str, after: int) -> None:
-        """Start following; an existing follower of the answer is replaced. Raises `ApiError`."""
+        """Start following, with a stream that is open; an existing follower of the answer is replaced."""
         key = (identity.user_id, request_id)
         if before := self._following.pop(key, None):
             before.cancel()
-        self._gateway.limits.open_stream(identity)
         task = asyncio.create_task(self._pass_on(identity, request_id, after), name=f"socket follows {request_id}")
         self._following[key] = task
         task.add_done_callback(lambda done: self._left(identity, key, done))

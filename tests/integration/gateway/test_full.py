@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -98,3 +99,29 @@ async def test_the_users_of_a_tenant_share_what_it_may_ask(new_settings: NewSett
             assert int(replies[-1].headers["retry-after"]) >= 1
             http.headers["Authorization"] = "Bearer key-of-other-0123"
             assert (await asked(http, "nina")).status_code == 202
+
+
+async def test_what_is_refused_for_open_streams_is_not_sent(new_settings: NewSettings, tmp_path: Path) -> None:
+    """A client asks again after a 429: what was sent all the same would be answered twice."""
+    settings = await new_settings(partitions=1)
+    messages = [{"role": "user", "content": "hello"}]
+    asks: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/chat/completions", {"messages": messages, "stream": True, "n": 2}),
+        ("/v1/completions", {"prompt": "hello", "stream": True}),
+        ("/v1/responses", {"input": "hello", "stream": True}),
+        ("/v1/responses", {"input": "hello", "stream": True, "background": True}),
+        ("/v1/requests", {"prompt": "hello"}),
+    ]
+    constants = {"app.gateway.limits.bounds.STREAMS_OF_USER": 0}
+    with GatewayProcess(settings, tmp_path / "gateway.log", constants=constants) as gateway:
+        headers = {"accept": "text/event-stream"}
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=30, headers=headers) as http:
+            replies = [await http.post(path, json=body) for path, body in asks]
+            replies.append(await http.get("/v1/chat", params={"prompt": "hello"}))
+        assert [reply.status_code for reply in replies] == [429] * 6
+        async with connect(gateway.url.replace("http", "ws") + "/v1/ws", proxy=None) as socket:
+            await socket.send(json.dumps({"type": "ask", "prompt": "hello"}))
+            assert json.loads(await socket.recv())["type"] == "refused"
+    place = TopicPartition(settings.topic("requests"), 0)
+    async with AIOKafkaConsumer(**settings.cluster.options()) as member:
+        assert await member.end_offsets([place]) == {place: 0}
