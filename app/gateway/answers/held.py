@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from sys import getsizeof
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from app.reader import Answer
 from app.reader.rule import Key
-from app.wire.event import TokenEvent
+from app.wire.event import Logprob, TokenEvent
 
-# Measured sizes of a struct, a token and a log probability as Python objects; a character takes up to four bytes.
-_EVENT_BYTES = 700
+# Measured sizes as Python objects: a struct with the figures of its usage, a token, a value in a container, a log
+# probability without its text.
+_EVENT_BYTES = 560
 _TOKEN_BYTES = 40
-_LOGPROB_BYTES = 160
-_CHARACTER_BYTES = 4
+_VALUE_BYTES = 64
+_LOGPROB_BYTES = 184
 
 
 class Size(NamedTuple):
@@ -56,8 +60,29 @@ class Held:
 
 
 def bytes_of(event: TokenEvent) -> int:
-    """Upper bound of the memory of one event."""
-    logprobs = sum(1 + len(one.top) for one in (*(event.logprobs or ()), *(event.prompt_logprobs or ())))
-    given = (event.text, event.reasoning, event.model_version, event.error and event.error.message)
-    texts = sum(len(text) for text in given if text)
-    return _EVENT_BYTES + _CHARACTER_BYTES * texts + _TOKEN_BYTES * len(event.tokens or ()) + _LOGPROB_BYTES * logprobs
+    """Upper bound of the memory of one event, whatever its fields hold."""
+    size = _EVENT_BYTES + _TOKEN_BYTES * len(event.tokens or ())
+    for text in (event.request_id, event.user_id, event.conversation_id, event.text, event.model_version):
+        if text is not None:
+            size += getsizeof(text)
+    others = (event.reasoning, event.error, event.notice, event.prompt_digest, event.prompt_start)
+    calls = (event.tool_calls, event.tool_call_deltas)
+    size += sum(_bytes_of_value(value) for value in (*others, *calls) if value is not None)
+    return size + _bytes_of_logprobs(event.logprobs) + _bytes_of_logprobs(event.prompt_logprobs)
+
+
+def _bytes_of_logprobs(logprobs: Sequence[Logprob] | None) -> int:
+    """There may be thousands, so they are not counted field by field."""
+    if not logprobs:
+        return 0
+    return sum(_LOGPROB_BYTES + getsizeof(one.text) + _bytes_of_logprobs(one.top) for one in logprobs)
+
+
+def _bytes_of_value(value: object) -> int:
+    if isinstance(value, Struct):
+        return _VALUE_BYTES + sum(_bytes_of_value(getattr(value, name)) for name in value.__struct_fields__)
+    if isinstance(value, dict):
+        return getsizeof(value) + sum(map(_bytes_of_value, (*value, *value.values())))
+    if isinstance(value, tuple | list):
+        return getsizeof(value) + sum(map(_bytes_of_value, value))
+    return getsizeof(value)

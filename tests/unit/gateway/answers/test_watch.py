@@ -136,7 +136,7 @@ def test_memory_is_bounded_and_what_is_read_stays() -> None:
 def test_memory_is_bounded_in_bytes_too() -> None:
     log = Log(most_bytes=1_000_000)
     for number in range(20):
-        log.write(EventType.TOKEN, 0, request=f"r{number}", tokens=(0,), text="x" * 30_000)
+        log.write(EventType.TOKEN, 0, request=f"r{number}", tokens=(0,), text="\U0001f600" + "x" * 30_000)
         log.end(1, request=f"r{number}")
         assert log.live.held.bytes <= 1_000_000
     assert [request for _, request in log.live.rule.answers] == [f"r{number}" for number in range(12, 20)]
