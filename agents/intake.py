@@ -53,6 +53,7 @@ from app.settings import Settings
 from app.wire.error import ErrorCode, WireError
 from app.wire.headers import trace_headers_of
 from app.wire.ids import partition_for
+from app.wire.record_size import record_bytes
 from tables import records
 from tables.records import Change, Table, Taken
 
@@ -254,10 +255,11 @@ def _chunks(consumed: Sequence[ConsumerRecord], position: int) -> list[tuple[Seq
     chunks: list[tuple[list[ConsumerRecord], int]] = []
     size = 0
     for one in consumed:
-        size += len(one.value or b"")
+        of_one = record_bytes(one.key, one.value, one.headers)
+        size += of_one
         if not chunks or len(chunks[-1][0]) >= _MOST_RECORDS or size > _MOST_BYTES:
             chunks.append(([], 0))
-            size = len(one.value or b"")
+            size = of_one
         chunks[-1] = ([*chunks[-1][0], one], one.offset + 1)
     return [*chunks[:-1], (chunks[-1][0], position)] if chunks else []
 

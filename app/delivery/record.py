@@ -14,6 +14,7 @@ from app.wire.codec import Record as WireRecord
 from app.wire.codec import encode
 from app.wire.error import ErrorCode, WireError
 from app.wire.headers import format_of
+from app.wire.record_size import held_bytes
 from app.wire.salvage import salvage
 
 REQUESTS, CONTROLS, TURNS, TOOL_RESULTS = "requests", "controls", "turns", "tool-results"
@@ -23,9 +24,6 @@ owner holds them together.
 """
 
 HeaderList = Sequence[tuple[str, bytes | None]]
-
-_OBJECT_BYTES = 256
-_VALUE_BYTES = 96
 
 
 class Source(Protocol):
@@ -78,24 +76,13 @@ class Record:
         )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cost", self._count_cost())
+        object.__setattr__(self, "cost", held_bytes(self.key, self.value, self.headers))
 
     def check_readable(self) -> None:
         """Raise `WireError` for a record that Kafka's client cannot decode."""
         if self.unreadable:
             named = salvage(self.value, format_of(self.headers))
             raise WireError(ErrorCode.INVALID_REQUEST, self.unreadable, **named._asdict())
-
-    def _count_cost(self) -> int:
-        """Upper bound of the memory that the record takes while it is held, raw and decoded, in bytes.
-
-        Python takes up to a hundred bytes for a JSON value of three characters, so values are counted as well as bytes.
-        They are counted by their separators, which is cheaper than parsing.
-        """
-        if self.value is None:
-            return _OBJECT_BYTES
-        objects, values = self.value.count(b"{") + 1, self.value.count(b",") + self.value.count(b"[")
-        return 2 * len(self.value) + _OBJECT_BYTES * objects + _VALUE_BYTES * values
 
 
 @dataclass(frozen=True, slots=True)

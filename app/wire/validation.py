@@ -337,7 +337,7 @@ def _check_format(form: ResponseFormat) -> None:
             rule = "must be given" if form.type is name else f"does not belong to the type {form.type}"
             raise _WrongError(f"response_format.{name}: {rule}")
     if form.json_schema is not None:
-        _check_json("response_format.json_schema:", msgspec.json.encode(form.json_schema.schema_), MAX_SCHEMA_BYTES)
+        _check_json("response_format.json_schema:", msgspec.json.encode(form.json_schema), MAX_SCHEMA_BYTES)
     if form.regex is not None and not 1 <= len(form.regex) <= MAX_REGEX_LENGTH:
         raise _WrongError(f"response_format.regex: must have 1-{MAX_REGEX_LENGTH} characters")
     if form.grammar is not None and not 1 <= len(form.grammar) <= MAX_SCHEMA_BYTES:

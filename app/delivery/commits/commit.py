@@ -44,6 +44,7 @@ from app.delivery.commits.pacer import CommitPacer
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
 from app.wire.audit import AuditRecord
+from app.wire.record_size import record_bytes
 from tables.records import Change, Table
 from tables.store import Fingerprint, PartitionStore
 from tables.store_errors import StoreError
@@ -75,9 +76,9 @@ class Commit:
 
     @property
     def bytes(self) -> int:
-        """Of its keys and values; records of `audit` are small."""
-        rows = sum(len(row.key) + len(row.value or b"") for row in self.changes)
-        return rows + sum(len(output.key or b"") + len(output.value or b"") for output in self.outputs)
+        """Of its records; those of `audit` are small."""
+        rows = sum(record_bytes(row.key, row.value) for row in self.changes)
+        return rows + sum(record_bytes(output.key, output.value, output.headers) for output in self.outputs)
 
 
 @dataclass(slots=True)

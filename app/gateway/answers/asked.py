@@ -34,6 +34,7 @@ from app.wire.control import Cancel, Control
 from app.wire.error import WireError
 from app.wire.headers import HeaderPairs, is_withdrawal
 from app.wire.ids import partition_for
+from app.wire.record_size import held_bytes
 from app.wire.request import Request
 
 _AT_ONCE = 4
@@ -42,7 +43,7 @@ _MOST_WITHDRAWN = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, the headers of its record, and its size in bytes."""
+    """A request, the headers of its record, and an upper bound of their memory in bytes."""
 
     request: Request
     headers: HeaderPairs
@@ -94,7 +95,8 @@ class AskedRequests:
 
     def remember(self, request: Request, headers: HeaderPairs) -> None:
         """Keep a request that was sent here, as long as there is room."""
-        self._hold(Asked(request, headers, len(msgspec.json.encode(request))))
+        value = msgspec.json.encode(request)
+        self._hold(Asked(request, headers, held_bytes(request.user_id.encode(), value, headers)))
 
     def withdraw(self, user_id: str, request_id: str) -> None:
         """The response is deleted. Older deletions than these are found in `controls`."""
@@ -156,7 +158,8 @@ class AskedRequests:
             async for record in records:
                 request = _request(record) if record.key == user_id.encode() else None
                 if request is not None and request.request_id in left:
-                    found[request.request_id] = Asked(request, tuple(record.headers), len(record.value or b""))
+                    size = held_bytes(record.key, record.value, record.headers)
+                    found[request.request_id] = Asked(request, tuple(record.headers), size)
                     left.discard(request.request_id)
                     if not left:
                         return

@@ -1,7 +1,8 @@
 """What a response was created with, as far as its request does not contain it.
 
 It is a header of the request's record, so any gateway finds it as long as `requests` keeps the record. What the request
-has is not repeated there: instructions, input, metadata, and the tools unless the body allows only some of them.
+has is not repeated there: instructions, input, metadata, the format, and the tools unless the body allows only some of
+them. The rest is labels and numbers, and bounded.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from app.gateway.openai.responses_body import InputItem, ResponsesBody
+from app.gateway.errors import invalid
+from app.gateway.openai.responses_body import InputItem, ResponsesBody, TextFormat
 from app.gateway.openai.tools import AllowedTools, ChoiceBody, flat, tools_of
 from app.wire.headers import HeaderPairs
+from app.wire.limits import MAX_METADATA_BYTES, MAX_SCHEMA_BYTES
 from app.wire.request import Message, Request, Role
+from app.wire.response_format import ResponseFormat
 
 RESPONSE = "response"
 """The header's name."""
@@ -37,7 +41,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def described(self, request: Request) -> dict[str, Any]:
         """The fields of the response that do not change."""
         body = self.body
-        form = body.text.format if body.text and body.text.format else None
+        form = body.text.format if body.text and body.text.format else _format_of(request.response_format)
         tools = request.tools if body.tools is None else tools_of(body.tools)
         return {
             "id": response_id(request),
@@ -82,7 +86,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def given_of(body: ResponsesBody, default_model: str) -> Given:
-    """`default_model`: the name that the reply has if the body names none."""
+    """`default_model`: the name that the reply has if the body names none. Raises `ApiError`."""
     items = () if isinstance(body.input, str) else body.input
     developers = _developers(items)
     is_limited = isinstance(body.tool_choice, ChoiceBody) and body.tool_choice.type == "allowed_tools"
@@ -92,10 +96,31 @@ def given_of(body: ResponsesBody, default_model: str) -> Given:
         instructions=None,
         metadata=None,
         reasoning=None,
+        text=None,
         tools=body.tools if is_limited else None,
         model=body.model or default_model,
     )
+    _check_size(rest)
     return Given(body=rest, has_instructions=bool(body.instructions), developers=developers if any(developers) else ())
+
+
+def _check_size(rest: ResponsesBody) -> None:
+    sizes = {name: len(msgspec.json.encode(getattr(rest, name))) for name in rest.__struct_fields__}
+    if sizes.pop("tools") > MAX_SCHEMA_BYTES:
+        raise invalid("tools", f"has more than {MAX_SCHEMA_BYTES} bytes as JSON")
+    if sum(sizes.values()) > MAX_METADATA_BYTES:
+        largest = max(sizes, key=sizes.__getitem__)
+        raise invalid(largest, f"has {sizes[largest]} bytes as JSON; a response repeats at most {MAX_METADATA_BYTES}")
+
+
+def _format_of(form: ResponseFormat | None) -> TextFormat | None:
+    """The format as the body had it."""
+    if form is None or form.json_schema is None:
+        return None if form is None else TextFormat(type="json_object")
+    given = form.json_schema
+    return TextFormat(
+        type="json_schema", schema_=given.schema_, name=given.name, description=given.description, strict=given.strict
+    )
 
 
 def given_in(headers: HeaderPairs) -> Given | None:

@@ -41,8 +41,8 @@ async def respond(request: Request) -> Response:
     body, ignored = await read_parameters(request, ResponsesBody)
     identity = caller.identity_of(body.user_id, body.user)
     exchange = Exchange(gateway, request, caller, identity, ignored, body.in_callers_words)
-    asked = await exchange.admit([body.request(identity, store=gateway.settings.gateway_store)])
     given = given_of(body, gateway.models.default)
+    asked = await exchange.admit([body.request(identity, store=gateway.settings.gateway_store)])
     if body.background:
         headers = {"X-Request-Id": asked[0].request_id, **ignored_header(ignored)}
         responses = StoredResponses(gateway, caller, identity)

@@ -111,10 +111,17 @@ def test_each_foreign_partition_has_one_reader() -> None:
 
 
 def test_transactions_are_small_and_cover_every_offset() -> None:
-    consumed: Any = [SimpleNamespace(value=b"x" * 1000, offset=2 * number) for number in range(450)]
+    consumed: Any = [
+        SimpleNamespace(key=b"", value=b"x" * 1000, headers=(), offset=2 * number) for number in range(450)
+    ]
     chunks = _chunks(consumed, 1000)
     assert [len(chunk) for chunk, _ in chunks] == [200, 200, 50]
     assert [behind for _, behind in chunks] == [399, 799, 1000]
-    large: Any = [SimpleNamespace(value=b"x" * (1 << 20), offset=number) for number in range(5)]
-    assert [len(chunk) for chunk, _ in _chunks(large, 5)] == [2, 2, 1]
+    for key, value, headers in (
+        (b"", b"x" * (1 << 20), ()),
+        (b"x" * (1 << 20), b"", ()),
+        (b"", b"", [("x" * (1 << 20), b"")]),
+    ):
+        large: Any = [SimpleNamespace(key=key, value=value, headers=headers, offset=number) for number in range(5)]
+        assert [len(chunk) for chunk, _ in _chunks(large, 5)] == [2, 2, 1]
     assert _chunks([], 5) == []

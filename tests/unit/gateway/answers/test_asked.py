@@ -13,6 +13,7 @@ from aiokafka import TopicPartition
 from app.gateway.answers import asked as module
 from app.gateway.answers.asked import AskedRequests
 from app.gateway.errors import ApiError
+from app.gateway.limits import bounds
 from app.gateway.metrics import Metrics
 from app.settings import Settings
 from app.wire.codec import encode
@@ -156,3 +157,10 @@ async def test_memory_is_bounded_in_bytes(log: Log, requests: AskedRequests, mon
     assert log.scans == []
     assert await requests.find("nina", first.request_id) is None
     assert log.scans == ["requests"]
+
+
+async def test_what_is_held_is_bounded_headers_included(requests: AskedRequests) -> None:
+    for _ in range(100):
+        requests.remember(request(), [("response", b"x" * 900_000)])
+    held = sum(len(value or b"") for one in requests._held.values() for _, value in one.headers)
+    assert 0 < held <= bounds.ASKED_BYTES

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.gateway.auth.identity import Identity
 from app.gateway.bodies.reading import parse
+from app.gateway.errors import ApiError
 from app.gateway.openai.responses_body import ResponsesBody
 from app.gateway.openai.responses_events import ResponseEvents
 from app.gateway.openai.responses_given import RESPONSE, Given, given_in, given_of
@@ -21,6 +23,45 @@ from app.wire.tools import ToolCallDelta
 from models.generation import FinishReason, Usage
 
 TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
+
+
+LONG = "x" * 20_000
+TOOL_OF_BODY = {**TOOL, "description": LONG}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("user", {"user": LONG}),
+        ("include", {"include": [LONG]}),
+        ("model", {"model": LONG}),
+        ("conversation", {"conversation": LONG}),
+        ("tool_choice", {"tool_choice": {"type": "function", "name": "look_up", "tools": [TOOL_OF_BODY]}}),
+        ("tool_choice", {"tool_choice": {"type": "allowed_tools", "tools": [TOOL_OF_BODY]}}),
+        ("tools", {"tools": [TOOL_OF_BODY] * 4, "tool_choice": {"type": "allowed_tools", "tools": [TOOL]}}),
+    ],
+)
+def test_what_a_response_repeats_of_its_body_is_bounded(name: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(ApiError, match=name) as refusal:
+        created(**fields)
+    assert refusal.value.param == name
+    assert created(user=LONG[:16_000])[1].body.user == LONG[:16_000]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"type": "text"},
+        {"type": "json_object"},
+        {"type": "json_schema", "name": "n", "description": "d", "strict": True, "schema": {"enum": [LONG]}},
+        {"type": "json_schema", "schema": {}},
+    ],
+)
+def test_the_format_of_a_response_is_that_of_its_request(form: dict[str, Any]) -> None:
+    request, given = created(text={"format": form})
+    assert len(given.header[1]) < 1000
+    told = msgspec.json.decode(msgspec.json.encode(given.described(request)["text"]["format"]))
+    assert {name: value for name, value in told.items() if value is not None} == form
 
 
 def created(**fields: Any) -> tuple[Request, Given]:
