@@ -208,7 +208,8 @@ def _template(checkpoint: Checkpoint, prompts: PromptBuilder) -> TemplateSummary
     features = prompts.features
     possible = Thinking.POSSIBLE if tags_of(checkpoint.tokenizer) else Thinking.NONE
     return TemplateSummary(
-        system=_by_template(is_rendered=features.system),
+        dialogue=_by_template(is_rendered=prompts.has_template),
+        system=_by_template(is_rendered=features.system and prompts.has_template),
         neighbours=_by_template(is_rendered=features.neighbours),
         tools=_by_template(is_rendered=features.tools is not ToolsIn.TEXT),
         calls=_by_template(is_rendered=features.calls),

@@ -14,6 +14,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from models.chat import ToolCall
+from models.generation import Job
+from models.plain_dialogue import PlainAnswer, PlainStart
 from models.reasoning import THINK, Reasoning, ReasoningReader, reasoning_tokens, tags_of
 from models.tools.format import ToolFormat
 from models.tools.parser import CallDelta, ToolCallParser
@@ -179,10 +181,11 @@ class Part(NamedTuple):
 
 class AnswerText:
     """Like `TextStream`; the reasoning may be separated from the text and, with a tool format, calls from what follows
-    it: a reasoning that mentions a call makes none.
+    it: a reasoning that mentions a call makes none. In a `plain` dialogue what remains as text ends before the next
+    speaker, after `least` tokens at the earliest.
     """
 
-    __slots__ = ("_parser", "_reasoning", "_stream")
+    __slots__ = ("_least", "_parser", "_plain", "_reasoning", "_stream")
 
     def __init__(
         self,
@@ -190,6 +193,9 @@ class AnswerText:
         stop: Sequence[str],
         form: ToolFormat | None,
         reasoning: Reasoning | None = None,
+        *,
+        plain: PlainStart | None = None,
+        least: int = 0,
     ) -> None:
         spelled = {} if form is None else _spelled(vocabulary, form)
         if reasoning is not None:
@@ -198,11 +204,17 @@ class AnswerText:
         self._stream = TextStream(vocabulary, stop, spelled)
         self._parser = None if form is None else ToolCallParser(form)
         self._reasoning = None if reasoning is None else ReasoningReader(reasoning, vocabulary.reasoning_tags)
+        self._plain = None if plain is None else PlainAnswer(plain)
+        self._least = least
+
+    @classmethod
+    def of(cls, vocabulary: Vocabulary, job: Job) -> AnswerText:
+        return cls(vocabulary, job.stop, job.tools, job.reasoning, plain=job.plain, least=job.min_tokens)
 
     @property
     def stopped(self) -> bool:
-        """Whether a stop string was completed."""
-        return self._stream.stopped
+        """Whether a stop string was completed, or the next speaker has begun."""
+        return self._stream.stopped or (self._plain is not None and self._plain.stopped)
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -216,6 +228,9 @@ class AnswerText:
             reasoning, text = self._reasoning.step(text)
         if self._parser is not None:
             text, calls = self._parser.step(text)
+        if self._plain is not None:
+            self._least -= 1
+            text = self._plain.add(text, may_end=self._least < 1)
         return Part(text, calls, reasoning)
 
     def finish(self) -> Part:
@@ -226,6 +241,8 @@ class AnswerText:
             reasoning, text = ("".join(part) for part in zip(*parts, strict=True))
         if self._parser is not None:
             text = self._parser.step(text)[0] + self._parser.finish()
+        if self._plain is not None:
+            text = "" if self._plain.stopped else self._plain.add(text) + self._plain.finish()
         return Part(text, reasoning=reasoning)
 
 

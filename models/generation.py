@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from models.chat import ToolCall
 
 if TYPE_CHECKING:
+    from models.plain_dialogue import PlainStart
     from models.reasoning import Reasoning
     from models.tools.format import ToolFormat
     from models.tools.parser import CallDelta
@@ -134,10 +135,10 @@ class Job:
     computed pages: other users share the first `shared` tokens of the prompt and no more. `adapter` names a LoRA
     adapter of the engine; empty means the model itself. No end-of-sequence token is drawn before the answer has
     `min_tokens`. `tools` is the form in which the answer may call tools; such calls are not text. With `reasoning` the
-    deltas carry the model's reasoning apart from its text. `prompt_logprobs`: how many of the likeliest tokens are
-    reported with each token of the prompt; None reports nothing, and neither does a job with `generated`. `stop_when`
-    needs `sampling.logprobs`. `trace` are headers that name the request's trace (W3C Trace Context), for engines that
-    ask others.
+    deltas carry the model's reasoning apart from its text. With `plain` the answer ends before a next speaker's line,
+    if it has `min_tokens`. `prompt_logprobs`: how many of the likeliest tokens are reported with each token of the
+    prompt; None reports nothing, and neither does a job with `generated`. `stop_when` needs `sampling.logprobs`.
+    `trace` are headers that name the request's trace (W3C Trace Context), for engines that ask others.
     """
 
     id: str
@@ -155,6 +156,7 @@ class Job:
     min_tokens: int = 0
     tools: ToolFormat | None = None
     reasoning: Reasoning | None = None
+    plain: PlainStart | None = None
     prompt_logprobs: int | None = None
     stop_when: LowConfidence | None = None
     trace: tuple[tuple[str, bytes], ...] = ()

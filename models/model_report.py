@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from models.plain_dialogue import PLAIN_ROLES
+
 
 class EnginePath(enum.StrEnum):
     """What computes the model: the engine's own forward, transformers' model classes, or vLLM."""
@@ -38,10 +40,11 @@ class CallsPerMessage(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TemplateSummary:
-    """How a conversation becomes a prompt; `neighbours` are messages of one role after each other, `tool_format` is the
-    form of calls.
+    """How a conversation becomes a prompt: by the chat template or, without one, as plain `dialogue`. `neighbours` are
+    messages of one role after each other, `tool_format` is the form of calls.
     """
 
+    dialogue: Rendering
     system: Rendering
     neighbours: Rendering
     tools: Rendering
@@ -153,7 +156,10 @@ class ModelReport:
     @property
     def _ends(self) -> str:
         pairs = zip(self.eos_token_ids, self.ends, strict=True)
-        return ", ".join(f"{text} ({number})" for number, text in pairs) or "none"
+        named = [f"{text} ({number})" for number, text in pairs]
+        if self.chat_template.dialogue is Rendering.TEXT:
+            named.append(f"a line that begins with `{PLAIN_ROLES['user']}:` or another speaker")
+        return ", ".join(named) or "none"
 
     @property
     def _template(self) -> list[tuple[str, str]]:
@@ -165,6 +171,8 @@ class ModelReport:
             Thinking.NONE: "none",
         }
         system = "by the template" if one.system is Rendering.TEMPLATE else "in the first user message"
+        if one.dialogue is Rendering.TEXT:
+            system = "plainly, as text"
         joined = "; neighbouring messages of one role are joined" if one.neighbours is Rendering.TEXT else ""
         return [
             ("system", system + joined),

@@ -26,9 +26,10 @@ from models.chat_template import NONE, ChatTemplate, PromptError, PromptRejected
 from models.cleaning import Cleaning, cleaned, may_change
 from models.control_tokens import control_tokens, sources
 from models.normalizing import normalizing
+from models.plain_dialogue import PlainStart, plain_prompt
 from models.plain_way import begun_by_user, in_system, plainest, shaped
 from models.reasoning import THINK, Reasoning, tags_of
-from models.segment_tokenizer import SegmentTokenizer
+from models.segment_tokenizer import SegmentTokenizer, ids_before
 from models.special_tokens import SpecialTokens
 from models.template_features import TemplateFeatures, ToolsIn, user
 from models.template_report import TemplateReport, report_of
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["BuiltPrompt", "PromptBuilder", "PromptError", "PromptTooLong", "PromptTooSlow"]
 
 log = logging.getLogger(__name__)
-
-PLAIN_ROLES = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 
 Rendered = dict[str, Any]
 """A message as chat templates expect it."""
@@ -77,7 +76,7 @@ class BuiltPrompt:
     """Token ids, how many of the newest turns they contain, and a short hash of them.
 
     The first `shared` tokens come from the service and are the same for every user. `reasoning`: where the answer
-    begins, if the model may reason before it.
+    begins, if the model may reason before it. `plain`: where it begins, if the model has no chat template.
     """
 
     ids: tuple[int, ...]
@@ -85,6 +84,7 @@ class BuiltPrompt:
     digest: str
     shared: int = 0
     reasoning: Reasoning | None = None
+    plain: PlainStart | None = None
 
 
 class PromptBuilder:
@@ -116,8 +116,15 @@ class PromptBuilder:
         # A model's own text may have these tags: templates take its reasoning out by them.
         self._own = SpecialTokens(control - {self._tags.begin, self._tags.end} | set(tokens.special), reads)
         self._segments = SegmentTokenizer(self._tokenizer.backend_tokenizer)
+        self._before_text = ids_before(self._tokenizer)
+        # A chat template writes them itself.
+        self._opening = () if self.has_template else self._before_text
         self._changes = any(map(may_change, sources(self._tokenizer)))
         self._preambles: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def has_template(self) -> bool:
+        return bool(self._tokenizer.chat_template)
 
     @property
     def features(self) -> TemplateFeatures:
@@ -163,7 +170,7 @@ class PromptBuilder:
             past = [message for turn in turns[len(turns) - used :] for message in turn.messages]
             talk = [*instructions, *past, *last]
             text = self._text(system, talk, tools, at, template_values, continues=continues)
-            return text, self._segments.ids(text)
+            return text, self._ids_of(text)
 
         room = self._context_length - reserve
         used, (text, ids) = len(turns), render(len(turns))
@@ -180,7 +187,8 @@ class PromptBuilder:
             used, (text, ids) = best
         self._must_fit(ids)
         shared = 0 if private else self._shared(ids, system, at)
-        return _built(ids, used, shared, self._reasoning(text, continues=continues))
+        plain = None if self.has_template else PlainStart.NEW_LINE if text.endswith("\n") else PlainStart.WITHIN
+        return _built(ids, used, shared, self._reasoning(text, continues=continues), plain)
 
     @_containing()
     def rendered(
@@ -194,7 +202,8 @@ class PromptBuilder:
         template_values: Mapping[str, TemplateValue] = NONE,
     ) -> str:
         """The text of the prompt that `build` makes of `messages` alone; raises `PromptError`."""
-        return self._text(system, messages, tools, at, template_values, continues=continues)
+        opening: list[str] = self._tokenizer.convert_ids_to_tokens(self._opening)
+        return "".join(opening) + self._text(system, messages, tools, at, template_values, continues=continues)
 
     def values_of_effort(self, effort: str) -> Mapping[str, TemplateValue]:
         """The variables that make this model reason so much; `none` means not at all.
@@ -227,7 +236,7 @@ class PromptBuilder:
 
         Raises `PromptTooLong`.
         """
-        return self.of_ids(self._tokenizer(text)["input_ids"])
+        return self.of_ids([*self._before_text, *self._tokenizer(text, add_special_tokens=False)["input_ids"]])
 
     @_containing()
     def of_ids(self, ids: Sequence[int]) -> BuiltPrompt:
@@ -261,7 +270,10 @@ class PromptBuilder:
         *,
         continues: bool = False,
     ) -> list[int]:
-        return self._segments.ids(self._text(system, messages, tools, at, values, continues=continues))
+        return self._ids_of(self._text(system, messages, tools, at, values, continues=continues))
+
+    def _ids_of(self, text: str) -> list[int]:
+        return [*self._opening, *self._segments.ids(text)]
 
     def _text(
         self,
@@ -331,9 +343,8 @@ class PromptBuilder:
         continues: bool = False,
         is_patient: bool = False,
     ) -> str:
-        if not self._tokenizer.chat_template:
-            lines = [f"{PLAIN_ROLES.get(message['role'], message['role'])}: {message['content']}" for message in talk]
-            return "\n".join(lines if continues else [*lines, "Assistant:"])
+        if not self.has_template:
+            return plain_prompt(talk, continues=continues)
         name = _VARIABLES.get(tools_in)
         given = tools if name else ()
         return self._template.render(
@@ -371,6 +382,12 @@ class PromptBuilder:
             raise PromptTooLong(f"the prompt has {len(ids)} tokens; the model takes {self._context_length - 1} at most")
 
 
-def _built(ids: Sequence[int], turns_used: int, shared: int, reasoning: Reasoning | None = None) -> BuiltPrompt:
+def _built(
+    ids: Sequence[int],
+    turns_used: int,
+    shared: int,
+    reasoning: Reasoning | None = None,
+    plain: PlainStart | None = None,
+) -> BuiltPrompt:
     digest = hashlib.blake2b(array("I", ids).tobytes(), digest_size=8).hexdigest()
-    return BuiltPrompt(tuple(ids), turns_used, digest, shared, reasoning)
+    return BuiltPrompt(tuple(ids), turns_used, digest, shared, reasoning, plain)

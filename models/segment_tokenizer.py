@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from array import array
 from functools import lru_cache
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -28,6 +29,17 @@ LONGEST = 2000
 """Characters of a segment that is cached: the cache takes some 20 MB at most."""
 
 _TRIALS = ("", "a", " a", "a ", "\n", "\n\n a\n", "12345", "Straße 12", "日本語", "🙂🙂", "a  b", "▁x", "\ta")
+
+
+def ids_before(tokenizer: Any) -> tuple[int, ...]:
+    """What transformers' tokenizer puts before every text, such as `<bos>`; what it adds behind one would end it."""
+    for sample in filter(None, _TRIALS):
+        bare: list[int] = tokenizer(sample, add_special_tokens=False)["input_ids"]
+        whole: list[int] = tokenizer(sample)["input_ids"]
+        for at in range(len(whole) if bare else 0):
+            if whole[at : at + len(bare)] == bare:
+                return tuple(whole[:at])
+    return ()
 
 
 class SegmentTokenizer:

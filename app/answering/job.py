@@ -188,6 +188,7 @@ def job_of(
         min_tokens=max_tokens if request.ignore_eos else min(least, max_tokens),
         tools=form.reading(tools) if tools else None,
         reasoning=reasoning,
+        plain=prompt.plain if output is None and not request.ignore_eos else None,
         prompt_logprobs=None if rounds.rounds else request.prompt_logprobs,
         stop_when=_low_confidence(request, logprobs),
     )

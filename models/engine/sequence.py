@@ -129,7 +129,7 @@ class SequenceState:
     def read(self, vocabulary: Vocabulary, eos: frozenset[int] = frozenset()) -> End | None:
         """Process the part of the answer that exists; its end if a stop string ends it."""
         self.eos = tuple(sorted(eos))
-        self.text = AnswerText(vocabulary, self.job.stop, self.job.tools, self.job.reasoning)
+        self.text = AnswerText.of(vocabulary, self.job)
         for token in self.job.generated:
             self.text.step(token)
             if self.text.stopped:

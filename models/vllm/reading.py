@@ -37,7 +37,7 @@ class Reading:
         self._matcher: Matcher | None = None
         rule = job.stop_when
         self._confidence = deque(rule.before, rule.over) if rule is not None else deque[float]()
-        self._text = AnswerText(vocabulary, job.stop, job.tools, job.reasoning)
+        self._text = AnswerText.of(vocabulary, job)
         for token in job.generated:
             if not self._text.stopped:
                 self._text.step(token)

@@ -167,7 +167,10 @@ def test_model_without_template_and_ends_is_served_with_warnings(folder: Path) -
     for name in ("config.json", "generation_config.json"):
         change(folder / name, eos_token_id=None)
     change(folder / "tokenizer_config.json", eos_token=None)
-    template, end = checked(folder)["warnings"]
+    report = checked(folder)
+    assert (report["chat_template"]["dialogue"], report["chat_template"]["system"]) == ("text", "text")
+    assert "\nsystem        plainly, as text\n" in run("check", str(folder)).output
+    template, end = report["warnings"]
     assert "no chat template" in template
     assert "no end of an answer" in end
 
