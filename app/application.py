@@ -18,7 +18,7 @@ from app.kafka.clients import KafkaAwayError
 from app.policy.check import read_policy
 from app.policy.file import PolicyError
 from app.preflight import Unusable, check_setup, report
-from app.process_end import end_process
+from app.process_end import ExitCode, end_process
 from app.search.vector_store import IndexMismatchError
 from app.serving.loading import LoadError
 from app.settings import Settings, UnknownSettingWarning, settings
@@ -34,8 +34,7 @@ from tables.store_errors import StoreError
 
 log = logging.getLogger(__name__)
 
-EXIT_FAILED = 1
-EXIT_WRONG_USE = 2
+EXIT_FAILED, EXIT_WRONG_USE = ExitCode.FAILED, ExitCode.WRONG_USE
 _GOODBYE_S = 10.0
 _HURRY_S = 2.0
 

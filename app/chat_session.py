@@ -30,7 +30,7 @@ class ChatSession:
         self.user_id = user_id
         self.conversation_id = conversation_id
         self._max_tokens = max_tokens
-        self._model = model
+        self.model = model
         self._producer: AIOKafkaProducer | None = None
         self._reader: TokenReader | None = None
 
@@ -66,7 +66,7 @@ class ChatSession:
             conversation_id=self.conversation_id,
             prompt=prompt,
             max_tokens=self._max_tokens,
-            model=self._model,
+            model=self.model,
         )
         following = self._reader.follow(self.user_id, request.request_id)
         try:

@@ -7,16 +7,15 @@ import errno
 import os
 import socket
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
-
-from aiokafka.errors import KafkaError
 
 from app.delivery.commits.changelog import create_changelogs
 from app.faust import pins
 from app.folder_lock import LockedError, locked
-from app.kafka.clients import KafkaAwayError, KafkaUnusableError
+from app.kafka.broker_version import check_version
+from app.kafka.errors import KafkaAwayError, KafkaUnusableError
+from app.kafka.patience import START_WAIT_S, once_kafka_answers
 from app.kafka.topic_config import TopicConfigError
 from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics
 from app.policy.check import read_policy
@@ -33,8 +32,7 @@ _UNUSABLE = (
     LoadError,
     PolicyError,
 )
-_RETRY_S = 0.5
-_START_WAIT_S = 300.0
+_START_WAIT_S = START_WAIT_S
 _LOCK_S = 3.0
 
 
@@ -92,24 +90,15 @@ def _check_port(host: str, port: int) -> None:
 
 
 async def _check_kafka(parley: Settings) -> None:
-    """Wait for a broker that is unreachable; a supervisor may start workers and brokers together."""
-    deadline, reported = time.monotonic() + _START_WAIT_S, ""
-    while True:
-        try:
-            await check_topics(parley)
-            await create_topics(parley)
-            await configure_topics(parley)
-            await create_changelogs(parley)
-        except (KafkaAwayError, KafkaError, OSError) as error:
-            away = error if isinstance(error, KafkaAwayError) else KafkaAwayError(f"Kafka failed: {error!r}")
-            if time.monotonic() > deadline:
-                raise away from None
-            if str(away) != reported:
-                reported = str(away)
-                report(f"{reported}; waiting for it for {max(1, round(deadline - time.monotonic()))} s")
-            await asyncio.sleep(_RETRY_S)
-        else:
-            return
+    async def check() -> None:
+        if warning := await check_version(parley.cluster):
+            report(f"warning: {warning}")
+        await check_topics(parley)
+        await create_topics(parley)
+        await configure_topics(parley)
+        await create_changelogs(parley)
+
+    await once_kafka_answers(check, report, _START_WAIT_S)
 
 
 def report(line: str) -> None:

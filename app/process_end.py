@@ -1,4 +1,4 @@
-"""The end of a worker's process, and what signals do before the worker has anything to lose."""
+"""How processes end, and what signals do before the worker has anything to lose."""
 
 from __future__ import annotations
 
@@ -9,10 +9,21 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from enum import IntEnum
 from types import FrameType
 from typing import NoReturn
 
 _AGAIN_S = 0.05
+
+
+class ExitCode(IntEnum):
+    """What every process of Parley ends with. A supervisor starts it again after `FAILED`, which may pass by itself;
+    `WRONG_USE` stays until somebody changes what its one line names: an option, a setting, a file, a port.
+    """
+
+    DONE = 0
+    FAILED = 1
+    WRONG_USE = 2
 
 
 def end_process(code: int) -> NoReturn:

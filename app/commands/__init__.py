@@ -7,16 +7,18 @@ commands are Faust's: `parley worker` is `faust -A app worker`.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
-from app.process_end import end_process, exit_at_signal
+from app.process_end import ExitCode, end_process, exit_at_signal
 
 _OWN = {
     "audit": "app.commands.audit:audit",
@@ -42,8 +44,11 @@ _OWN = {
 }
 
 
+_NO_COMMAND = re.compile(r"No such command '(.*)'")
+
+
 class _WrongUseError(click.ClickException):
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 class _Commands(click.Group):
@@ -95,7 +100,16 @@ def _in_one_line(error: click.UsageError) -> click.ClickException:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         return error  # it prints the help
     path = "parley" if error.ctx is None else error.ctx.command_path
-    return _WrongUseError(f"{' '.join(error.format_message().split())} (see `{path} --help`)")
+    return _WrongUseError(f"{' '.join(error.format_message().split())}{_meant(error)} (see `{path} --help`)")
+
+
+def _meant(error: click.UsageError) -> str:
+    """The commands that a misspelt one may mean. Click has this for options."""
+    misspelt = _NO_COMMAND.search(error.message)
+    if misspelt is None or error.ctx is None or not isinstance(error.ctx.command, click.Group):
+        return ""
+    near = get_close_matches(misspelt[1], error.ctx.command.list_commands(error.ctx))
+    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -123,4 +137,4 @@ def main() -> NoReturn:
         code: object = 0
     except SystemExit as end:
         code = end.code
-    end_process(code if isinstance(code, int) else 1 if code else 0)
+    end_process(code if isinstance(code, int) else ExitCode.FAILED if code else ExitCode.DONE)

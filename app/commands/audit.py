@@ -43,7 +43,7 @@ def audit() -> None:
 
 
 @audit.command()
-@click.option("--user", help="Only this user, as in Kafka (`tenant/user`).")
+@click.option("-u", "--user", help="Only this user, as in Kafka (`tenant/user`).")
 @click.option("--tenant", help="Only this tenant.")
 @click.option("--action", help="Only this action: request, refusal, erasure, search, denied, admin or retreat.")
 @click.option("--since", type=Moment(), default="24h", show_default=True, help="Records from this time on.")
@@ -98,7 +98,7 @@ def verify(sealed: Path | None, key: Path | None) -> None:
 
 
 @audit.command()
-@click.option("--user", required=True, help="Whose text it was, as in Kafka (`tenant/user`).")
+@click.option("-u", "--user", required=True, help="Whose text it was, as in Kafka (`tenant/user`).")
 @click.argument("text", type=click.File("rb"), default="-")
 def digest(user: str, text: BinaryIO) -> None:
     """Print what `prompt_sha256` or `answer_sha256` is for the TEXT of a file or of stdin, to show that a record is of

@@ -26,8 +26,8 @@ PATIENCE_S = 15.0
 
 
 @click.command()
-@click.option("--user", required=True, help="User id; the key of the records.")
-@click.option("--conversation", default=DEFAULT_CONVERSATION, show_default=True, help="Conversation id.")
+@click.option("-u", "--user", required=True, help="User id; the key of the records.")
+@click.option("-c", "--conversation", default=DEFAULT_CONVERSATION, show_default=True, help="Conversation id.")
 @click.option("--model", help="Which of the served models answers.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print the events of `tokens`, one JSON object per line.")

@@ -15,6 +15,7 @@ from app.wire.limits import is_conversation_id
 
 _HELP = """\
 /new [NAME]     start a conversation, or continue the one with that name
+/model [NAME]   ask this model from now on, or the default one
 /search WORDS   search your history
 /stop           stop the running answer (or press Ctrl-C)
 /help           show this list
@@ -34,6 +35,9 @@ def obey(line: str, session: ChatSession, loop: BackgroundLoop) -> bool:
     match name:
         case "/new":
             _new(session, rest)
+        case "/model":
+            session.model = rest or None
+            note(f"[model {rest or 'default'}]")
         case "/search" if rest:
             _search(session, rest, loop)
         case "/search":

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import partial
 from signal import SIGINT, SIGTERM
 from socket import socket
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
+from app.kafka.patience import once_kafka_answers
 from app.process_end import end_at_signals
 from app.settings import Settings
 from app.telemetry.log_format import JsonFormatter
+
+if TYPE_CHECKING:
+    from app.gateway.auth.access import Access
 
 
 @click.command(short_help="Serve HTTP: the chat page, OpenAI's API, event streams.")
@@ -45,13 +50,9 @@ async def _serve(settings: Settings) -> None:
     from app.gateway.server import (
         TlsError,
         address_of,
-        listen,
-        listen_for_gateways,
-        listen_for_operators,
         serve,
         tls_options,
     )
-    from app.gateway.sharing.port import host_of
     from app.gateway.sharing.trust import SharingError
     from app.gateway.tools import ToolsFileError
     from app.policy.file import PolicyError
@@ -64,24 +65,14 @@ async def _serve(settings: Settings) -> None:
         tls_options(settings)
     except (KeysError, TokenSettingsError, OpenHostError, TlsError) as error:
         raise WrongUseError(str(error)) from None
+    with ExitStack() as probed:
+        _listeners(settings, access, probed)  # before Kafka, for which it may have to wait
     try:
-        edge = await new_gateway(settings, access)
+        edge = await once_kafka_answers(partial(new_gateway, settings, access), note)
     except (TracingError, ToolsFileError, PolicyError, SharingError) as error:
         raise WrongUseError(str(error)) from None
     with ExitStack() as bound:
-        host, port = settings.gateway_host, settings.gateway_port
-        names = "PARLEY_GATEWAY_PORT, or PARLEY_GATEWAY_HOST"
-        listener = bound.enter_context(_bound(partial(listen, settings), host, port, names))
-        operators = None
-        if not access.development:
-            host, port = settings.gateway_metrics_host, settings.gateway_metrics_port
-            names = "PARLEY_GATEWAY_METRICS_PORT, or PARLEY_GATEWAY_METRICS_HOST"
-            operators = bound.enter_context(_bound(partial(listen_for_operators, settings), host, port, names))
-        peers = None
-        if settings.gateway_advertise:
-            host, port = host_of(settings), settings.gateway_peer_port
-            names = "PARLEY_GATEWAY_PEER_PORT, or PARLEY_GATEWAY_ADVERTISE"
-            peers = bound.enter_context(_bound(partial(listen_for_gateways, settings), host, port, names))
+        listener, operators, peers = _listeners(settings, access, bound)
         try:
             await _unless_interrupted(edge.start(peers))
         except BaseException:
@@ -120,10 +111,29 @@ async def _unless_interrupted(start: Coroutine[Any, Any, None]) -> None:
         end_at_signals()
 
 
-def _bound(listener: Callable[[], socket], host: str, port: int, names: str) -> socket:
-    """The socket; raises an error that names which of the settings `names` to change."""
-    try:
-        return listener()
-    except OSError as error:
-        remedy = f"set {names} to an address of this machine"
-        raise click.ClickException(f"{host}:{port} cannot be bound: {error.strerror}; {remedy}") from None
+def _listeners(settings: Settings, access: Access, bound: ExitStack) -> tuple[socket, socket | None, socket | None]:
+    """The sockets for callers, for operators and for other gateways, bound until `bound` is closed."""
+    from app.gateway.server import listen, listen_for_gateways, listen_for_operators
+    from app.gateway.sharing.port import host_of
+
+    def listener(listens: Callable[[Settings], socket], host: str, port: int, option: str, names: str) -> socket:
+        try:
+            return bound.enter_context(listens(settings))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise WrongUseError(f"port {port} is in use: choose another with {option}") from None
+            raise WrongUseError(f"port {port} of {host}: {error.strerror}; choose with {names}") from None
+
+    host, port = settings.gateway_host, settings.gateway_port
+    names = "PARLEY_GATEWAY_HOST and PARLEY_GATEWAY_PORT"
+    public = listener(listen, host, port, "--port or PARLEY_GATEWAY_PORT", names)
+    operators = peers = None
+    if not access.development:
+        host, port = settings.gateway_metrics_host, settings.gateway_metrics_port
+        names = "PARLEY_GATEWAY_METRICS_HOST and PARLEY_GATEWAY_METRICS_PORT"
+        operators = listener(listen_for_operators, host, port, "PARLEY_GATEWAY_METRICS_PORT", names)
+    if settings.gateway_advertise:
+        host, port = host_of(settings), settings.gateway_peer_port
+        names = "PARLEY_GATEWAY_ADVERTISE and PARLEY_GATEWAY_PEER_PORT"
+        peers = listener(listen_for_gateways, host, port, "PARLEY_GATEWAY_PEER_PORT", names)
+    return public, operators, peers

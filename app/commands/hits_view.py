@@ -38,7 +38,7 @@ def show(hits: Sequence[Hit], query: str, console: Console) -> None:
     table.add_column("when", no_wrap=True)
     table.add_column("who", no_wrap=True)
     table.add_column("text", overflow="fold", min_width=24)
-    table.add_column("conversation", style="dim", overflow="fold", min_width=12)
+    table.add_column("conversation", style="dim", overflow="ellipsis", no_wrap=True, min_width=12)
     for rank, hit in enumerate(hits, start=1):
         table.add_row(
             str(rank),

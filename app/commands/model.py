@@ -24,13 +24,13 @@ def model() -> None:
 
 
 @model.command()
-@click.argument("name", metavar="MODEL")
+@click.argument("name", metavar="[MODEL]", default="")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def check(name: str, *, as_json: bool) -> None:
     """Load MODEL as a worker would, and report what it is; exit code 2 and one line if it cannot be served right.
 
-    MODEL is `demo`, a folder or a Hugging Face name. The settings of a worker apply: PARLEY_DTYPE, PARLEY_ADAPTERS,
-    PARLEY_CONTEXT_LENGTH and so on.
+    MODEL is `demo`, a folder or a Hugging Face name, and without it PARLEY_MODEL. The settings of a worker apply:
+    PARLEY_DTYPE, PARLEY_ADAPTERS, PARLEY_CONTEXT_LENGTH and so on.
     """
     settings = _settings_for(name)
     from app.serving.loading import LoadError
@@ -82,4 +82,4 @@ def _settings_for(name: str) -> Settings:
     logging.getLogger("transformers").setLevel(logging.ERROR)
     settings = settings_of_terminal()
     engine = "torch" if settings.engine == "paced" else settings.engine
-    return settings.model_copy(update={"model": name, "engine": engine})
+    return settings.model_copy(update={"model": name or settings.model, "engine": engine})

@@ -71,12 +71,12 @@ class Way:
 @click.option("--since", type=Moment(), default="24h", show_default=True, help="Turns from this time on.")
 @click.option("--until", type=Moment(), help="Only before this time.")
 @click.option("--tenant", help="Only this tenant; '' for turns without one.")
-@click.option("--user", help="Only this user.")
+@click.option("-u", "--user", help="Only this user.")
 @click.option("--answered-by", "former", help="Only answers of this model, or this version of one.")
 @click.option("--system", help="A system prompt in place of the workers' own.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Of each answer.")
 @click.option("--topic", help="Write to this topic, keyed by user, instead of standard output.")
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after so many turns.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after so many turns.")
 @click.option(
     "--at-once", type=click.IntRange(1, 1000), default=16, show_default=True, help="So many are open at once."
 )

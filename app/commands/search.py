@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 from rich.console import Console
 
 from app.commands.hits_view import show
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @click.argument("query", nargs=-1, required=True)
 @click.option("-u", "--user", help="Whose history.")
 @click.option("-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="Most hits to print.")
-@click.option("--conversation", help="Only this conversation.")
+@click.option("-c", "--conversation", help="Only this conversation.")
 @click.option("--role", type=click.Choice(["user", "assistant"]), help="Only texts of this role.")
 @click.option("--since", type=Moment(), help="Only from this time on: 2024-05-01, 2024-05-01T09:30, or 36h ago.")
 @click.option("--until", type=Moment(), help="Only before this time.")
@@ -46,8 +47,16 @@ def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
     PARLEY_EMBEDDER while the current one serves, and then replaces the current one.
     """
     if options["user"] is None:
-        if query != ("reindex",):
+        if query[0] != "reindex":
             raise WrongUseError("name the user with --user")
+        context = click.get_current_context()
+        named = [
+            one for one in (*options, "as_json") if context.get_parameter_source(one) is ParameterSource.COMMANDLINE
+        ]
+        if query[1:] or named:
+            raise WrongUseError(
+                "`parley search reindex` takes no options and no words; to search, name the user with --user"
+            )
         run(_reindex(settings_of_terminal()))
         return
     text = " ".join(query)

@@ -61,7 +61,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--from-beginning", is_flag=True, help="Start at the oldest record instead of the end.")
 @click.option("--no-follow", "follow", flag_value=False, default=True, help="Stop at the current end.")
 @click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
-@click.option("--user", help="Only records with this key.")
+@click.option("-u", "--user", help="Only records with this key.")
 @click.option("--request", help="Only records with this request id.")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many records.")
 def tail(**options: Any) -> None:

@@ -15,8 +15,8 @@ import click
 from rich.console import Console
 from rich.measure import Measurement
 
-from app.kafka.clients import KafkaUnusableError
-from app.process_end import end_at_signals, exit_at_signal
+from app.kafka.errors import KafkaUnusableError
+from app.process_end import ExitCode, end_at_signals, exit_at_signal
 from app.settings import Settings, load_settings, unknown_settings
 from app.settings.sources import SettingsError
 
@@ -32,7 +32,7 @@ _CANCEL_AGAIN_S = 2.0
 class WrongUseError(click.ClickException):
     """The command line or a setting is wrong: exit code 2 and one line with the remedy."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 def settings_of_terminal() -> Settings:
@@ -56,13 +56,15 @@ def warn_of_unknown_settings() -> None:
 
 @contextmanager
 def plain_failures() -> Iterator[None]:
-    """Report failures of Kafka in one line with exit code 1, without log lines of its client; SIGTERM exits cleanly."""
+    """Report failures of Kafka in one line with their exit code, without its client's log; SIGTERM exits cleanly."""
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     before = signal.signal(signal.SIGTERM, exit_at_signal)
     try:
         yield
     except KafkaUnusableError as error:
-        raise click.ClickException(str(error)) from None
+        failure = click.ClickException(str(error))
+        failure.exit_code = error.exit_code
+        raise failure from None
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -6,8 +6,10 @@ import sys
 
 import click
 
-from app.commands.terminal import WrongUseError, run, settings_of_terminal
+from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
+from app.kafka.broker_version import check_version
 from app.kafka.topics import TopicsError, TopicState, create_topics, find_topics
+from app.settings import Settings
 
 
 @click.group(short_help="Create and list Parley's topics.")
@@ -20,13 +22,19 @@ def create() -> None:
     """Create the topics that are missing."""
     settings = settings_of_terminal()
     try:
-        created = run(create_topics(settings))
+        created = run(_create(settings))
     except TopicsError as error:
         raise WrongUseError(str(error)) from None
     for name in created:
         click.echo(f"created {name}, {settings.partitions} partitions")
     if not created:
         click.echo("all topics exist")
+
+
+async def _create(settings: Settings) -> list[str]:
+    if warning := await check_version(settings.cluster):
+        note(f"warning: {warning}")
+    return await create_topics(settings)
 
 
 @topics.command("list")

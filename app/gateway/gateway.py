@@ -41,6 +41,7 @@ from app.gateway.sharing.membership import Membership
 from app.gateway.sharing.port import PeerPort, address_of
 from app.gateway.sharing.trust import owner_tls, peer_tls, trust_of
 from app.gateway.tools import offered_tools, with_offered_tools
+from app.kafka.broker_version import check_version
 from app.kafka.clients import KafkaUnusableError, partitions_of
 from app.policy.check import read_policy
 from app.policy.watch import PolicyWatch
@@ -249,7 +250,9 @@ def _weight(request: Request) -> int:
 
 
 async def new_gateway(settings: Settings, access: Access) -> Gateway:
-    """A gateway for existing topics; raises `KafkaUnusableError`."""
+    """A gateway for existing topics, on a Kafka that is recent enough; raises `KafkaUnusableError`."""
+    if warning := await check_version(settings.cluster):
+        log.warning("%s", warning)
     names = [
         settings.topic(name) for name in (TopicName.TOKENS, TopicName.REQUESTS, TopicName.CONTROLS, TopicName.TURNS)
     ]

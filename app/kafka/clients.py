@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.conn import create_conn
-from aiokafka.errors import (
-    AuthenticationFailedError,
-    KafkaError,
-    SaslAuthenticationFailed,
-    UnsupportedSaslMechanismError,
-)
+from aiokafka.errors import KafkaError
 
 from app.kafka.cluster import Cluster
+from app.kafka.connection import CONNECT_TIMEOUT_S, unreachable
+from app.kafka.errors import KafkaAwayError, KafkaSetupError, KafkaUnusableError
 from app.kafka.readable import ReadableConsumer
 
-CONNECT_TIMEOUT_S = 5.0
 DELIVERY_TIMEOUT_S = 30.0
-_REFUSALS = (AuthenticationFailedError, SaslAuthenticationFailed, UnsupportedSaslMechanismError)
-
-
-class KafkaUnusableError(Exception):
-    """Kafka cannot be used as it is; the message is one line with the remedy."""
-
-
-class KafkaAwayError(KafkaUnusableError):
-    """Kafka does not answer, or not as expected; this may be temporary."""
-
-
-async def unreachable(cluster: Cluster) -> KafkaUnusableError:
-    """Why no connection was made. aiokafka's clients log the cause and do not return it."""
-    try:
-        await _greet(cluster)
-    except _REFUSALS as error:
-        return KafkaUnusableError(f"Kafka at {cluster} rejects the login of {cluster.username!r}: {error}")
-    except ssl.SSLError as error:
-        return KafkaUnusableError(f"TLS with Kafka at {cluster} failed: {error}; see the PARLEY_KAFKA_ settings")
-    except (KafkaError, OSError, TimeoutError):
-        pass
-    return KafkaAwayError(f"no Kafka answers at {cluster}: start one with `parley local up`, or set PARLEY_BROKER")
-
-
-async def _greet(cluster: Cluster) -> None:
-    options = cluster.options()
-    host, _, port = options.pop("bootstrap_servers")[0].rpartition(":")
-    async with asyncio.timeout(CONNECT_TIMEOUT_S):
-        (await create_conn(host, int(port), **options)).close()
-
-
 CREATE = "create it with `parley topics create`"
+__all__ = ["KafkaAwayError", "KafkaSetupError", "KafkaUnusableError", "unreachable"]
 
 
 async def partitions_of(cluster: Cluster, topics: Sequence[str], remedy: str = CREATE) -> dict[str, int]:
@@ -65,7 +29,7 @@ async def partitions_of(cluster: Cluster, topics: Sequence[str], remedy: str = C
         raise await unreachable(cluster) from None
     for topic in topics:
         if topic not in counts:
-            raise KafkaUnusableError(f"the topic {topic!r} does not exist: {remedy}")
+            raise KafkaSetupError(f"the topic {topic!r} does not exist: {remedy}")
     return {topic: counts[topic] for topic in topics}
 
 
@@ -87,7 +51,7 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
     except BaseException as error:
         await stop(client)
         if isinstance(error, (KafkaError, OSError, TimeoutError)):
-            raise KafkaUnusableError(f"the connection to Kafka was lost: {error}") from None
+            raise KafkaAwayError(f"the connection to Kafka was lost: {error}") from None
         raise
 
 

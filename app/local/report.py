@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
+from app.process_end import ExitCode
+
 Report = Callable[[str], None]
 
 
 class LocalError(Exception):
     """A local server cannot be provided; the message is one line with the remedy."""
 
-    exit_code = 1
+    exit_code = ExitCode.FAILED
 
 
 class LocalUsageError(LocalError):
     """The request cannot be carried out with these arguments."""
 
-    exit_code = 2
+    exit_code = ExitCode.WRONG_USE
 
 
 def silent(_line: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.kafka.clients import KafkaUnusableError, partitions_of
+from app.kafka.clients import KafkaSetupError, KafkaUnusableError, partitions_of
 from app.kafka.topics import create_topics
 from app.settings import Settings
 from tests.environment import environment_of
@@ -105,6 +105,32 @@ async def test_a_certificate_opens_what_no_certificate_does(kafka: GuardedKafka,
         await partitions_of(stranger.cluster, [])
     known = guarded(broker=kafka.by_certificate, kafka_cert_file=kafka.client_cert, **no_login)
     assert await partitions_of(known.cluster, []) == {}
+
+
+NO_LOGIN = {"kafka_sasl_mechanism": "", "kafka_username": "", "kafka_password": ""}
+PLAIN = {"kafka_tls": False, "kafka_ca_file": None}
+
+
+@pytest.mark.parametrize(
+    ("port", "values", "told"),
+    [
+        ("plain", NO_LOGIN, "speaks no TLS: unset PARLEY_KAFKA_TLS"),
+        ("plain", PLAIN, "asks for no login there: unset PARLEY_KAFKA_SASL_MECHANISM"),
+        ("login", NO_LOGIN, "asks for a login: set PARLEY_KAFKA_SASL_MECHANISM (PLAIN, SCRAM-SHA-512, OAUTHBEARER)"),
+        ("login", PLAIN, "speaks TLS: set PARLEY_KAFKA_TLS=true"),
+        ("login", {"kafka_sasl_mechanism": "SCRAM-SHA-256"}, "knows no login by SCRAM-SHA-256"),
+        ("login", {"kafka_username": "stranger"}, "rejects the login of 'stranger'"),
+        ("mutual", NO_LOGIN, "without a certificate of the client: set PARLEY_KAFKA_CERT_FILE"),
+    ],
+)
+async def test_a_port_of_another_kind_is_told_with_the_setting_to_change(
+    kafka: GuardedKafka, guarded: Guarded, port: str, values: dict[str, Any], told: str
+) -> None:
+    broker = {"plain": kafka.node.uri, "login": kafka.by_login, "mutual": kafka.by_certificate}[port]
+    with pytest.raises(KafkaSetupError) as wrong:
+        await partitions_of(guarded(broker=broker, **values).cluster, [])
+    assert told in str(wrong.value)
+    assert PASSWORD not in str(wrong.value)
 
 
 async def test_an_authority_that_is_not_trusted_is_told_as_such(guarded: Guarded) -> None:
