@@ -16,7 +16,9 @@ _HEAD = """# The chart's values
 
 [deploy/helm/parley](../deploy/helm/parley) installs workers, gateways and their topics; how, and for whom, is in
 [operations](operations.md#containers-and-kubernetes). This table is written from `values.yaml` and its comments
-(`python -m tests.unit.deploy.chart_table`).
+(`python -m tests.unit.deploy.chart_table`). [values.schema.json](../deploy/helm/parley/values.schema.json) refuses
+names that are not here or no settings. Numbers and booleans become the text that was written, but for a `tag` like
+1.10: quote that.
 
 | value | default | what it is |
 |---|---|---|

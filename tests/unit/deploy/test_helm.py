@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -19,6 +20,8 @@ from parley_client.http import SILENT_S
 from app.commands import parley
 from app.settings import Settings
 from app.settings.names import PREFIX
+from tests.unit.deploy.chart_schema import SCHEMA, schema
+from tests.unit.deploy.chart_schema import document as schema_document
 from tests.unit.deploy.chart_table import DOCUMENT, document
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "parley"
@@ -67,10 +70,10 @@ OPTIONS = {
 needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not installed: neither HELM nor the PATH names it")
 
 
-def rendered(folder: Path, values: dict[str, Any]) -> list[dict[str, Any]]:
+def rendered(folder: Path, values: dict[str, Any], chart: Path = CHART) -> list[dict[str, Any]]:
     file = folder / "values.yaml"
     file.write_text(yaml.safe_dump(values))
-    command = [str(HELM), "template", "parley", str(CHART), "--values", str(file)]
+    command = [str(HELM), "template", "parley", str(chart), "--values", str(file)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ran.returncode == 0, ran.stderr
     return [one for one in yaml.safe_load_all(ran.stdout) if one]
@@ -184,6 +187,102 @@ def test_tls_of_gateways_is_that_of_their_probes_and_of_the_ingress_behind_it(tm
     assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/backend-protocol"] == "HTTPS"
     assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
     assert ingress["spec"]["tls"] == [{"hosts": ["chat.example.com"], "secretName": "chat"}]
+
+
+def test_the_schema_is_that_of_the_values_and_settings() -> None:
+    assert SCHEMA.read_text() == schema_document(), "python -m tests.unit.deploy.chart_schema"
+    jsonschema.Draft7Validator.check_schema(schema())
+    jsonschema.validate(VALUES, schema())
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"modle": {}}, "modle"),
+        ({"model": {"nam": "x"}}, "nam"),
+        ({"config": {"PARLEY_MODLE": "x"}}, "PARLEY_MODLE"),
+        ({"worker": {"env": {"PARLEY_ENGIN": "vllm"}}}, "PARLEY_ENGIN"),
+        ({"worker": {"env": {"PARLEY_VLLM_ARGS": {"tensor_parallel_size": 4}}}}, "tensor_parallel_size"),
+        ({"worker": {"replicas": "two"}}, "two"),
+        ({"worker": {"replicas": -1}}, "-1"),
+        ({"gateway": {"service": {"type": "Loadbalancer"}}}, "Loadbalancer"),
+        ({"gateway": {"resources": {"limts": {}}}}, "limts"),
+        ({"keda": {"schedule": [{"start": "0 8 * * *", "stop": "0 9 * * *", "replicas": 8}]}}, "stop"),
+        ({"image": {"tag": 1.25}}, "1.25"),
+        ({"networkPolicy": {"ports": {"kafka": "kafka"}}}, "'kafka'"),
+    ],
+)
+def test_what_is_misspelt_is_refused_by_name(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(jsonschema.ValidationError, match=re.escape(named)):
+        jsonschema.validate(values, schema())
+
+
+def test_other_variables_and_what_helm_adds_are_no_typos() -> None:
+    others = {"HF_TOKEN": "x", "OMP_NUM_THREADS": 2, "PATH": "/bin", "PARLEY_HISTORY_TURNS": 4}
+    jsonschema.validate({"global": {"a": 1}, "enabled": True, "config": others, "worker": {"env": others}}, schema())
+
+
+AS_WRITTEN = {
+    "image": {"tag": 20261128},
+    "config": {"PARLEY_PARTITIONS": 64, "PARLEY_MAX_PROMPT_BYTES": 1048576, "PARLEY_GATEWAY_KEEP": True, "A": 0.25},
+    "worker": {"env": {"PARLEY_CONTEXT_LENGTH": 1000000, "B": False}, "nodeSelector": {"spot": True, "zone": 12345678}},
+    "model": {"name": "/models/7", "claim": "models", "folder": 20261128},
+    "gateway": {"podAnnotations": {"scrape": False}, "service": {"annotations": {"weight": 10000000}}},
+    "warm": {"replicas": 1, "priority": -5000000},
+    "keda": {"enabled": True, "lagThreshold": 2000000},
+}
+
+
+@needs_helm
+def test_numbers_and_booleans_are_texts_as_they_were_written(tmp_path: Path) -> None:
+    manifests = rendered(tmp_path, AS_WRITTEN)
+    for manifest in manifests:
+        if manifest["kind"] not in CUSTOM:
+            kubernetes_validate.validate(manifest, VERSION, strict=True)
+    (config,) = [one["data"] for one in manifests if one["kind"] == "ConfigMap"]
+    texts = {
+        "PARLEY_PARTITIONS": "64",
+        "PARLEY_MAX_PROMPT_BYTES": "1048576",
+        "PARLEY_GATEWAY_KEEP": "true",
+        "A": "0.25",
+    }
+    assert texts.items() <= config.items()
+    worker = of_kind(manifests, "StatefulSet")["spec"]["template"]["spec"]
+    assert {"PARLEY_CONTEXT_LENGTH": "1000000", "B": "false"}.items() <= environment(worker).items()
+    assert worker["nodeSelector"] == {"spot": "true", "zone": "12345678"}
+    assert worker["containers"][0]["image"] == "parley:20261128"
+    assert {one["name"]: one.get("subPath") for one in worker["containers"][0]["volumeMounts"]}["models"] == "20261128"
+    (gateway,) = [one for one in manifests if one["kind"] == "Deployment" and "gateway" in one["metadata"]["name"]]
+    annotations = gateway["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["scrape"] == "false"
+    (service,) = [one for one in manifests if one["metadata"].get("annotations") == {"weight": "10000000"}]
+    assert service["kind"] == "Service"
+    assert of_kind(manifests, "PriorityClass")["value"] == -5000000
+    assert of_kind(manifests, "ScaledObject")["spec"]["triggers"][0]["metadata"]["lagThreshold"] == "2000000"
+
+
+@needs_helm
+def test_a_variable_that_is_taken_away_is_not_there(tmp_path: Path) -> None:
+    taken = {
+        "config": {"PARLEY_MILVUS_URI": None, "PARLEY_LOG_FORMAT": None},
+        "worker": {"env": {"PARLEY_ENGINE": None}},
+    }
+    manifests = rendered(tmp_path, taken)
+    (config,) = [one["data"] for one in manifests if one["kind"] == "ConfigMap"]
+    assert not {"PARLEY_MILVUS_URI", "PARLEY_LOG_FORMAT"} & config.keys()
+    assert "PARLEY_ENGINE" not in environment(dict(pods(manifests))["StatefulSet"])
+
+
+@needs_helm
+def test_the_notes_name_the_secret_that_has_to_be_there(tmp_path: Path) -> None:
+    chart = tmp_path / "parley"
+    shutil.copytree(CHART, chart)
+    text = (chart / "templates" / "NOTES.txt").read_text()  # which only an installation shows
+    shown = '{{ define "notes" }}' + text + '{{ end }}\n{kind: Notes, text: {{ include "notes" . | quote }}}\n'
+    (chart / "templates" / "notes.yaml").write_text(shown)
+    notes = of_kind(rendered(tmp_path, {"secrets": {"gateway": "own"}}, chart), "Notes")["text"]
+    assert "create secret generic own" in notes
+    assert "PARLEY_GATEWAY_API_KEYS" in notes
 
 
 def test_the_table_of_values_is_that_of_the_chart() -> None:

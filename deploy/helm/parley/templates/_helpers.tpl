@@ -3,8 +3,24 @@
 {{/* The secret between gateways: the chart's own, unless another one is named. */}}
 {{- define "parley.peers" -}}{{ .Values.secrets.peers | default (printf "%s-gateway-peers" .Release.Name) }}{{- end -}}
 
+{{/* A value as the text that was written. YAML has numbers and booleans where Kubernetes takes text alone, and Helm's numbers
+     of a file are floating: 1048576 would become 1.048576e+06. */}}
+{{- define "parley.text" -}}
+{{- if kindIs "invalid" . }}{{ else if and (kindIs "float64" .) (eq . (floor .)) }}{{ printf "%.0f" . }}{{ else }}{{ toString . }}{{ end -}}
+{{- end -}}
+
+{{/* Names with their texts: settings, annotations, labels. */}}
+{{- define "parley.texts" -}}
+{{- range $name, $value := . }}
+{{- if not (kindIs "invalid" $value) }}
+{{ $name | quote }}: {{ include "parley.text" $value | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "parley.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $tag := include "parley.text" .Values.image.tag -}}
+{{ .Values.image.repository }}:{{ $tag | default .Chart.AppVersion }}
 {{- end -}}
 
 {{/* Priority classes belong to the whole cluster. */}}
@@ -12,7 +28,7 @@
 
 {{/* Where workers may run. */}}
 {{- define "parley.workerNodes" -}}
-nodeSelector: {{- toYaml .Values.worker.nodeSelector | nindent 2 }}
+nodeSelector: {{- if not .Values.worker.nodeSelector }} {}{{ end }}{{- include "parley.texts" .Values.worker.nodeSelector | indent 2 }}
 tolerations: {{- toYaml .Values.worker.tolerations | nindent 2 }}
 {{- end -}}
 
@@ -22,7 +38,7 @@ limits:
   {{- toYaml .Values.worker.resources.limits | nindent 2 }}
   {{- with .Values.worker.gpu }}
   {{- if .enabled }}
-  {{ .resource }}: {{ .count }}
+  {{ .resource }}: {{ int64 .count }}
   {{- end }}
   {{- end }}
 {{- end -}}
