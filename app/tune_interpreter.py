@@ -27,6 +27,11 @@ def tune_interpreter() -> None:
     gc.freeze()
 
 
+def freeze_more() -> None:
+    """After something else was loaded that stays."""
+    gc.freeze()
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """For imports: no garbage is collected meanwhile."""

@@ -19,6 +19,7 @@ from app.kafka.patience import once_kafka_answers
 from app.process_end import end_at_signals
 from app.settings import Settings
 from app.telemetry.log_format import JsonFormatter
+from app.tune_interpreter import tune_interpreter
 
 if TYPE_CHECKING:
     from app.gateway.auth.access import Access
@@ -83,6 +84,7 @@ async def _serve(settings: Settings) -> None:
         click.echo(f"the gateway is at {address_of(listener, tls=settings.gateway_tls_cert is not None)}")
         if operators is not None:
             click.echo(f"its metrics are at {address_of(operators)}/metrics")
+        tune_interpreter()
         await serve(edge, listener, operators)
 
 

@@ -122,7 +122,10 @@ def _no_socket(otherwise: ASGIApp) -> ASGIApp:
 
 
 async def _refused(request: Request, error: Any) -> Response:
-    gateway_of(request).audit_trail.denied(request, error)
+    gateway = gateway_of(request)
+    gateway.audit_trail.denied(request, error)
+    if getattr(request.state, "body_is_read", False):  # and refused for what it asks: that costs as much
+        gateway.limits.count_refused(request.state.caller.holder)
     response: Response = error.response()
     return response
 

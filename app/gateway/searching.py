@@ -18,6 +18,7 @@ from app.search.opening import open_vectors
 from app.search.query import TurnSearch
 from app.search.vector_store import Hit, IndexMismatchError, Query, SearchError, VectorStore
 from app.settings import Settings
+from app.tune_interpreter import freeze_more
 from app.wire.error import ErrorCode
 from models.embedder import Embedder, EmbedderError, load_embedder
 
@@ -41,6 +42,7 @@ async def _imported() -> None:
     """Import what searches need, once and beside the event loop: it takes seconds."""
     if _MILVUS not in sys.modules:
         await asyncio.to_thread(import_module, _MILVUS)
+        freeze_more()
 
 
 class Searching:
@@ -127,6 +129,7 @@ class Searching:
         async with self._loading:
             if self._embedder is None:
                 self._embedder = await asyncio.to_thread(load_embedder, self._settings.embedder)
+                freeze_more()
             return self._embedder
 
 

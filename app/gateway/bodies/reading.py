@@ -7,7 +7,7 @@ import json
 import re
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,8 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from app.gateway.bodies.as_written import as_written
 from app.gateway.bodies.parameters import check_parameters
 from app.gateway.errors import ApiError, client_left, invalid
-from app.gateway.gateway import gateway_of
+from app.gateway.gateway import Gateway, gateway_of
+from app.gateway.limits.body_budget import Body
 from app.gateway.limits.bounds import MAX_ITEMS
+from app.tune_interpreter import uncollected
 from app.wire.error import ErrorCode
 from app.wire.json_codec import MalformedError, check_depth
 from app.wire.limits import MAX_MESSAGES
@@ -27,6 +29,7 @@ MAX_BRACKETS = 25_000
 """An empty object takes 2 bytes as JSON and 64 as a Python object, so a limit in bytes bounds neither memory nor
 time.
 """
+_SMALL_BYTES = 16 * 1024
 _MOST = {
     "messages": (MAX_MESSAGES, f"are more than {MAX_MESSAGES}"),
     "input": (MAX_ITEMS, f"has more than {MAX_ITEMS} items"),
@@ -42,75 +45,123 @@ async def read_parameters(request: Request, record_type: type[T]) -> tuple[T, li
     """A body, and the names of its fields that have no effect, nested ones included; raises `ApiError`.
 
     Accepts JSON only: a page of another site cannot send that without a CORS preflight. The caller is known already
-    (`Access.caller`): its body counts against its share of those in transfer.
+    (`Access.caller`): its body counts against its share of those in transfer, and waits for its turn to be decoded.
     """
-    raw = await _read(request)
-    _check(raw)
-    fields = _decoded(raw, dict[str, msgspec.Raw])
-    ignored = dict.fromkeys(check_parameters(fields, record_type.__struct_fields__))
-    _check_counts(fields)
-    await asyncio.sleep(0)  # a megabyte of small objects takes tens of milliseconds; others have a turn in between
-    value = _decoded_fields(raw, fields)
-    await asyncio.sleep(0)
-    value = as_written(value, record_type, ignored)
-    await asyncio.sleep(0)
-    parsed: T = convert(value, record_type)
-    await asyncio.sleep(0)
-    return parsed, [*ignored]
+    gateway, holder = gateway_of(request), request.state.caller.holder
+    unpack = _unpacking(request)
+    gateway.limits.charge_body(holder)
+    with gateway.bodies.body(holder) as body:
+        raw = await _read(request, body)
+        async with gateway.bodies.turn(holder):
+            parsed: tuple[T, list[str]] = await _parsed(unpack(raw, body), record_type)
+    gateway.limits.return_body(holder)
+    request.state.body_is_read = True
+    return parsed
 
 
-async def _read(request: Request) -> bytearray:
+async def read_message(gateway: Gateway, holder: str, raw: str | bytes, record_type: Any) -> tuple[Any, list[str]]:
+    """A message of a WebSocket, as a body is read: its holder is charged. Raises `ApiError`.
+
+    However small they are and however many sockets there are, one message of a holder is read in a step of the loop.
+    """
+    with gateway.bodies.body(holder) as body:
+        body.add(len(raw))
+        async with gateway.bodies.turn(holder):
+            try:
+                gateway.limits.charge_body(holder)
+                return await _parsed(raw, record_type)
+            finally:
+                await asyncio.sleep(0)
+
+
+async def _read(request: Request, body: Body) -> bytearray:
+    """The bytes as they come."""
+    raw = bytearray()
+    try:
+        async for part in request.stream():
+            body.add(len(part))
+            raw += part
+            _check_length(raw)
+    except ClientDisconnect:
+        raise client_left() from None
+    return raw
+
+
+def _check_length(raw: bytes | bytearray) -> None:
+    if len(raw) > MAX_BODY_BYTES:
+        message = f"the body has more than {MAX_BODY_BYTES} bytes"
+        raise ApiError(ErrorCode.INVALID_REQUEST, message, status=413)
+
+
+def _unpacking(request: Request) -> Callable[[bytearray, Body], bytes | bytearray]:
+    """What makes the text of the bytes. Raises `ApiError` for a body that is no JSON by its headers."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(ErrorCode.INVALID_REQUEST, "send `content-type: application/json`", status=415)
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in {"identity", "gzip", "x-gzip"}:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the content-encoding {encoding} is not supported", status=415)
-    unpack = None if encoding == "identity" else _Gzip()
-    with gateway_of(request).bodies.body(request.state.caller.holder) as body:
-        raw = bytearray()
-        try:
-            async for part in request.stream():
-                plain = part if unpack is None else unpack.add(part, MAX_BODY_BYTES + 1 - len(raw))
-                body.add(len(plain))
-                raw += plain
-                if len(raw) > MAX_BODY_BYTES:
-                    message = f"the body has more than {MAX_BODY_BYTES} bytes"
-                    raise ApiError(ErrorCode.INVALID_REQUEST, message, status=413)
-        except ClientDisconnect:
-            raise client_left() from None
-        if unpack is not None and not unpack.is_complete:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not complete gzip")
-        return raw.removeprefix(BOM_UTF8)  # RFC 8259, 8.1: a reader may ignore it
+    return _as_it_is if encoding == "identity" else _unzipped
 
 
-class _Gzip:
-    """Decompresses a body in parts, never more than the limit of a body."""
+def _as_it_is(raw: bytearray, _: Body) -> bytearray:
+    return raw.removeprefix(BOM_UTF8)  # RFC 8259, 8.1: a reader may ignore it
 
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(wbits=31)
 
-    @property
-    def is_complete(self) -> bool:
-        return self._stream.eof
-
-    def add(self, part: bytes, most: int) -> bytes:
-        """At most `most` bytes; raises `ApiError`."""
-        try:
-            return self._stream.decompress(part, max(1, most))
-        except zlib.error:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not gzip") from None
+def _unzipped(raw: bytearray, body: Body) -> bytes:
+    """Never more than the limit of a body; raises `ApiError`."""
+    stream = zlib.decompressobj(wbits=31)
+    try:
+        plain = stream.decompress(raw, MAX_BODY_BYTES + 1)
+    except zlib.error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not gzip") from None
+    body.add(len(plain))
+    _check_length(plain)
+    if not stream.eof:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not complete gzip")
+    return plain.removeprefix(BOM_UTF8)
 
 
 def parse(raw: bytes | bytearray | str, record_type: Any) -> tuple[Any, list[str]]:
     """A message of that type, and the names of its fields that have no effect; raises `ApiError`."""
+    steps = _steps(raw, record_type)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+async def _parsed(raw: bytes | bytearray | str, record_type: Any) -> tuple[Any, list[str]]:
+    """As `parse`, with turns for others: a megabyte of small objects takes tens of milliseconds."""
+    steps = _steps(raw, record_type)
+    while True:
+        try:
+            with uncollected():  # thousands of objects, and hardly any garbage
+                next(steps)
+        except StopIteration as end:
+            return end.value
+        if len(raw) > _SMALL_BYTES:
+            await asyncio.sleep(0)
+
+
+def _steps(raw: bytes | bytearray | str, record_type: Any) -> Generator[None, None, tuple[Any, list[str]]]:
     _check(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw)
     fields = _decoded(raw, dict[str, msgspec.Raw])
+    names = getattr(record_type, "__struct_fields__", None)  # none of a union
+    ignored = {} if names is None else dict.fromkeys(check_parameters(fields, names))
     _check_counts(fields)
-    ignored: dict[str, None] = {}
-    message = convert(as_written(_decoded_fields(raw, fields), record_type, ignored), record_type)
-    known = {*message.__struct_fields__, message.__struct_config__.tag_field}
-    return message, [*check_parameters(fields, known), *ignored]
+    yield
+    value = _decoded_fields(raw, fields)
+    yield
+    value = as_written(value, record_type, ignored)
+    yield
+    message = convert(value, record_type)
+    if names is None:
+        known = {*message.__struct_fields__, message.__struct_config__.tag_field}
+        ignored = dict.fromkeys((*check_parameters(fields, known), *ignored))
+    yield
+    return message, [*ignored]
 
 
 def _check(text: bytes | bytearray) -> None:

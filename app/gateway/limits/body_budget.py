@@ -1,15 +1,18 @@
-"""A limit for the bytes of all request bodies that the gateway holds at once.
+"""A limit for the bytes of all request bodies that the gateway holds at once, and turns in which they are decoded.
 
 Each body is small (bodies/reading.py), but may take half a minute to arrive, and thousands of connections may send one.
-No key's callers may hold so many bytes that others find no room (models/fair_slots.py).
+No key's callers may hold so many bytes that others find no room (models/fair_slots.py). A body takes the event loop for
+milliseconds, so one of a key is decoded at a time: who has a thousand connections delays others as with one.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from app.delivery.user_locks import UserLocks
 from app.gateway.errors import ApiError
 from app.wire.error import ErrorCode
 from models.fair_slots import further
@@ -24,10 +27,11 @@ class BodyBudget:
         self.held = 0
         self._most = most_bytes
         self._holders: Counter[str] = Counter()
+        self._turns = UserLocks()
 
     @contextmanager
     def body(self, holder: str) -> Iterator[Body]:
-        """One body while it is read and decoded. `holder` is the subject of its caller's key."""
+        """One body until it is decoded. `holder` is the subject of its caller's key."""
         body = Body(self, holder)
         try:
             yield body
@@ -36,6 +40,10 @@ class BodyBudget:
             self._holders[holder] -= body.size
             if not self._holders[holder]:
                 del self._holders[holder]
+
+    def turn(self, holder: str) -> asyncio.Lock:
+        """Held while a body of that holder is decoded; those that wait for it come in their order."""
+        return self._turns.of(holder)
 
     def add(self, holder: str, size: int) -> None:
         """Raise `ApiError` if there is no room for that many more bytes of that holder."""

@@ -33,7 +33,21 @@ class Limits:
         self._requests = Buckets(settings.gateway_requests_per_min, "requests")
         self._tokens = Buckets(settings.gateway_tokens_per_min, "tokens")
         self._tenant_requests = Buckets(settings.gateway_tenant_requests_per_min, "requests of this tenant")
+        self._bodies = Buckets(settings.gateway_requests_per_min, "bodies of this key that are refused")
         self._tenant_tokens = Buckets(settings.gateway_tenant_tokens_per_min, "tokens of this tenant")
+
+    def charge_body(self, holder: str) -> None:
+        """Charge the holder of a key for a body before it is decoded; raises `ApiError`."""
+        self._bodies.check(holder)
+        self._bodies.spend(holder, 1)
+
+    def return_body(self, holder: str) -> None:
+        """The body is good: from here on, the limits of its user count it."""
+        self._bodies.spend(holder, -1)
+
+    def count_refused(self, holder: str) -> None:
+        """A body of the holder was decoded, and what it asks is refused."""
+        self._bodies.spend(holder, 1)
 
     def admit_user(self, user_id: str, requests: int) -> None:
         """Admit that many requests of the user, all or none; raises `ApiError`."""

@@ -45,5 +45,5 @@ async def talk(socket: WebSocket) -> None:
             await socket.send_denial_response(error.response())
             return
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope["subprotocols"] else None)
-        async with Channel(gateway, socket) as channel:
+        async with Channel(gateway, socket, caller.holder) as channel:
             await channel.serve(caller.valid_s)

@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from app.gateway.auth.identity import Identity
 from app.gateway.bodies.ask import AskBody
-from app.gateway.bodies.reading import parse
+from app.gateway.bodies.reading import read_message
 from app.gateway.errors import ApiError, error_of
 from app.gateway.gateway import Gateway
 from app.gateway.limits import bounds
@@ -63,16 +63,14 @@ class CancelMessage(_About, frozen=True, kw_only=True, tag="cancel"):
 Message: TypeAlias = AskMessage | FollowMessage | UnfollowMessage | CancelMessage
 
 
-def decode(raw: str | bytes) -> tuple[Message, list[str]]:
-    """The message, and the names of its fields that have no effect; raises `ApiError`."""
-    message, ignored = parse(raw, Message)
+def _check(message: Message) -> None:
+    """Raises `ApiError`."""
     if isinstance(message, AskMessage):
-        return message, ignored
+        return
     if not is_request_id(message.request_id):
         raise _wrong(f"request_id: must be {REQUEST_ID_FORM}", "request_id")
     if isinstance(message, FollowMessage) and not 0 <= message.starting_after <= _LARGEST_INDEX:
         raise _wrong("starting_after: must be the position after an event", "starting_after")
-    return message, ignored
 
 
 def _wrong(message: str, param: str) -> ApiError:
@@ -80,10 +78,12 @@ def _wrong(message: str, param: str) -> ApiError:
 
 
 class Channel:
-    """`async with Channel(gateway, socket) as channel: await channel.serve()`."""
+    """`async with Channel(gateway, socket, holder) as channel: await channel.serve()`."""
 
-    def __init__(self, gateway: Gateway, socket: WebSocket) -> None:
+    def __init__(self, gateway: Gateway, socket: WebSocket, holder: str) -> None:
+        """`holder`: the subject of the key with which it was opened."""
         self._gateway = gateway
+        self._holder = holder
         self._socket = socket
         self._following: dict[_Key, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
@@ -136,9 +136,12 @@ class Channel:
         while (frame := await self._socket.receive())["type"] == "websocket.receive":
             ref, message = None, None
             try:
-                message, ignored = decode(frame.get("text") or frame.get("bytes") or "")
+                raw = frame.get("text") or frame.get("bytes") or ""
+                message, ignored = await read_message(self._gateway, self._holder, raw, Message)
                 ref = message.ref
+                _check(message)
                 await self._handle(message, ignored)
+                self._gateway.limits.return_body(self._holder)
             except ApiError as error:
                 await self._refuse(ref, message, error)
             except WebSocketDisconnect:

@@ -9,7 +9,11 @@ import pytest
 from starlette.websockets import WebSocket
 
 from app.gateway.gateway import Gateway
+from app.gateway.limits.body_budget import BodyBudget
+from app.gateway.limits.rates import Limits
+from app.gateway.metrics import Metrics
 from app.gateway.streams.channel import Channel
+from app.settings import Settings
 
 
 def socket_with(frames: list[dict[str, Any]], failure: Exception) -> WebSocket:
@@ -31,11 +35,14 @@ async def test_a_client_that_left_before_its_refusal_ends_the_channel_quietly(fa
     gateway = cast(
         Gateway,
         SimpleNamespace(
-            settings=SimpleNamespace(gateway_wait_s=1.0), audit_trail=SimpleNamespace(denied=lambda *_: None)
+            settings=SimpleNamespace(gateway_wait_s=1.0),
+            audit_trail=SimpleNamespace(denied=lambda *_: None),
+            bodies=BodyBudget(1000),
+            limits=Limits(Settings(_env_file=None), Metrics()),
         ),
     )
     bad = {"type": "websocket.receive", "text": "{not json"}
     socket = socket_with([bad, bad], failure)
     await socket.accept()
-    async with Channel(gateway, socket) as channel:
+    async with Channel(gateway, socket, "nina") as channel:
         await channel.serve()
