@@ -6,7 +6,8 @@ their ends, however fair the order of those that wait. Here the most that one ow
 alone, a second one 12 of the other 16, a third one 3; of two slots one, and of a single slot that one. (Dynamic
 thresholds: A. K. Choudhury and E. L. Hahne, IEEE/ACM Transactions on Networking 6(2), 1998, for buffers of a switch.)
 
-A tenant's users share what the tenant may hold by the same rule: the first one gets 36 of 48.
+A tenant's users share what the tenant may hold by the same rule: the first one gets 36 of 48. Bytes of memory are
+slots, too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ class FairSlots:
         self.free = count
         self._held: Counter[Owner] = Counter()
 
+    def held(self, owner: Owner) -> int:
+        return self._held[owner]
+
     def refused(self, owners: Owners) -> Owner | None:
         """The owner who may hold no more slots for now; None if there is none. Ask while some are free."""
         free = self.free
@@ -43,14 +47,25 @@ class FairSlots:
                 return owner
         return None
 
-    def hold(self, owners: Owners) -> None:
-        self.free -= 1
-        self._held.update(owners)
-
-    def release(self, owners: Owners) -> None:
-        self.free += 1
+    def may_double(self, owners: Owners) -> bool:
+        """Whether each of the owners may hold at least one more, and twice as many as now."""
+        free = self.free
         for owner in owners:
-            self._held[owner] -= 1
+            held = self._held[owner]
+            free = further(held, free)
+            if free < max(1, held):
+                return False
+        return True
+
+    def hold(self, owners: Owners, count: int = 1) -> None:
+        self.free -= count
+        for owner in owners:
+            self._held[owner] += count
+
+    def release(self, owners: Owners, count: int = 1) -> None:
+        self.free += count
+        for owner in owners:
+            self._held[owner] -= count
             if not self._held[owner]:
                 del self._held[owner]
 

@@ -1,68 +1,111 @@
 """The records of a partition that this worker has accepted and not finished, and which of them it keeps in memory.
 
-A user has a share of that memory. Requests beyond it are parked: they are open as all others, but only their offsets
-are kept. They are read from Kafka again, in order, when the user's earlier ones have ended (parked_reader.py). So the
-topic is read on past one user's thousand requests, to those of other users.
+Tenants have shares of that memory, by number and by bytes, and their users have shares of these (models/fair_slots.py).
+Requests beyond them are parked: they are open as all others, but only their offsets are kept, eight bytes each. They
+are read from Kafka again, in order, when there is room for more of their user (parked_reader.py). So the topic is read
+on past a user's million requests, and past a tenant's thousand users, to those of others.
 
-A request that waits for tools does not count, neither for its user's share nor for the partition: it may wait for an
-hour, and needs nothing meanwhile but its memory.
+A request that waits for tools does not count by number: it may wait for an hour, and needs nothing meanwhile but its
+memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from collections import Counter, deque
+from array import array
+from bisect import bisect_left, insort
+from collections import Counter
+from dataclasses import dataclass, field
 
-from app.delivery.record import REQUESTS, SOURCES, Record
+from app.delivery.record import REQUESTS, SOURCES, TURNS, Record
 from app.settings import Settings
+from app.wire.headers import format_of
+from app.wire.ids import SEPARATOR, tenant_of
+from app.wire.salvage import tenant_in
+from models.fair_slots import FairSlots, Owner, Owners, owners_of
 
-# A user's share: so many times the requests that may run, and one part of the bytes.
-_ROUNDS = 2
-_USERS = 8
-MOST_PARKED = 16_384
-"""With so many requests parked, a worker reads no further."""
+ROUNDS = {REQUESTS: 32, TURNS: 8}
+"""Records held in memory, as multiples of the requests that may run. Kafka is the buffer; the records that remain when
+the flow resumes bridge the second or so until the consumer fetches again.
+"""
 HELD_BYTES = 64 * 1024 * 1024
-"""Of a partition's open records; further records wait in Kafka."""
+"""Of a partition's records in memory."""
+PARKED_BYTES = 16 * 1024 * 1024
+"""Of what is known of parked requests: two million of one user, or one each of 30,000 users. With more, a worker reads
+no further.
+"""
 WAITING_BYTES = 16 * 1024
 """What a request that waits for tools needs beside its record."""
+_OFFSET_BYTES = 8
+_QUEUE_BYTES = 512
+_SPARE = 4096
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Share:
-    """The most that one user's requests may occupy. More are read when half of the records have ended."""
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How many records of each topic a partition holds, and how many bytes."""
 
-    records: int
-    size: int
+    records: dict[str, int]
+    size: int = HELD_BYTES
 
     @classmethod
-    def of(cls, settings: Settings) -> Share:
-        return cls(_ROUNDS * settings.max_in_flight, HELD_BYTES // _USERS)
+    def of(cls, settings: Settings) -> Capacity:
+        return cls({topic: rounds * settings.max_in_flight for topic, rounds in ROUNDS.items()})
+
+
+@dataclass(slots=True)
+class _Parked:
+    """A user's parked requests. `timestamp` is not later than that of the first, Unix milliseconds."""
+
+    owners: Owners
+    timestamp: int
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    begin: int = 0
+
+    @property
+    def first(self) -> int:
+        return self.offsets[self.begin]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - self.begin
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect_left(self.offsets, offset, lo=self.begin)
+        return at < len(self.offsets) and self.offsets[at] == offset
+
+    def add(self, offset: int) -> None:
+        insort(self.offsets, offset, lo=self.begin)  # nearly always at the end
+
+    def pop(self) -> int:
+        first, self.begin = self.first, self.begin + 1
+        if self.begin >= _SPARE and 2 * self.begin >= len(self.offsets):
+            del self.offsets[: self.begin]
+            self.begin = 0
+        return first
 
 
 class OpenRecords:
-    """`wanted` is set while a user with parked requests has room for more."""
+    """`wanted` is set when there may be room for a parked request."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, capacity: Capacity) -> None:
         self.early: list[Record] = []
         self.wanted = asyncio.Event()
-        self._share = share
+        self._capacity = capacity
         self._held: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
-        self._parked: dict[bytes, deque[Record]] = {}
-        self._parked_count = 0
         self._bytes = dict.fromkeys(SOURCES, 0)
-        self._users: Counter[bytes] = Counter()
-        self._user_bytes: Counter[bytes] = Counter()
+        self._owners: dict[int, Owners] = {}
+        self._slots = FairSlots(capacity.records[REQUESTS])
+        self._room = FairSlots(capacity.size)
+        self._parked: dict[bytes | None, _Parked] = {}
+        self._parked_count = self._parked_bytes = 0
+        self._first_parked: int | None = None
         self._lent: dict[int, bytes | None] = {}
-        self._lent_users: Counter[bytes] = Counter()
+        self._lent_users: Counter[bytes | None] = Counter()
 
     def count(self, topic: str) -> int:
         """All open records of the topic."""
-        return self._in_memory(topic) + (self._parked_count if topic == REQUESTS else 0)
-
-    def active(self, topic: str) -> int:
-        """Those in memory that do not wait for tools."""
-        return self._in_memory(topic) - (len(self._lent) if topic == REQUESTS else 0)
+        early = sum(record.topic == topic for record in self.early)
+        return len(self._held[topic]) + early + (self._parked_count if topic == REQUESTS else 0)
 
     @property
     def parked(self) -> int:
@@ -70,14 +113,25 @@ class OpenRecords:
 
     def size(self, topic: str) -> int:
         """Upper bound of the memory of open records, in bytes."""
-        return self._bytes[topic] + (len(self._lent) * WAITING_BYTES if topic == REQUESTS else 0)
+        waiting = len(self._lent) * WAITING_BYTES + self._parked_bytes if topic == REQUESTS else 0
+        return self._bytes[topic] + waiting
+
+    def filled(self, topic: str) -> float:
+        """How much of what may be kept of the topic is kept; at 1 no more of it should be read. What is beyond the
+        shares of requests is parked, so those that came early and what is parked count alone.
+        """
+        if topic != REQUESTS:
+            return max(self.count(topic) / self._capacity.records[topic], self._bytes[topic] / self._capacity.size)
+        early = [record.cost for record in self.early if record.topic == REQUESTS]
+        of_early = max(len(early) / self._capacity.records[topic], sum(early) / self._capacity.size)
+        return max(of_early, self._parked_bytes / PARKED_BYTES)
 
     @property
     def oldest_request(self) -> int | None:
         """Timestamp of the oldest open request, Unix milliseconds."""
         early = (record for record in self.early if record.topic == REQUESTS)
-        parked = (records[0] for records in self._parked.values())
-        return min((one.timestamp for one in (*self._held[REQUESTS].values(), *early, *parked)), default=None)
+        in_memory = [record.timestamp for record in (*self._held[REQUESTS].values(), *early)]
+        return min((*in_memory, *(parked.timestamp for parked in self._parked.values())), default=None)
 
     def add_early(self, record: Record) -> None:
         """It has arrived before the partition is owned."""
@@ -87,9 +141,10 @@ class OpenRecords:
     def hold(self, record: Record) -> None:
         self._held[record.topic][record.offset] = record
         self._bytes[record.topic] += record.cost
-        if record.topic == REQUESTS and record.key is not None:
-            self._users[record.key] += 1
-            self._user_bytes[record.key] += record.cost
+        if record.topic == REQUESTS:
+            owners = self._owners[record.offset] = _owners_of(record)
+            self._slots.hold(owners)
+            self._room.hold(owners, record.cost)
 
     def holds(self, record: Record) -> bool:
         return record.offset in self._held[record.topic]
@@ -99,82 +154,136 @@ class OpenRecords:
         if held is None:
             return
         self._bytes[record.topic] -= held.cost
-        if record.topic == REQUESTS and held.key is not None:
-            self._users[held.key] -= 1
-            self._user_bytes[held.key] -= held.cost
-            if not self._users[held.key]:
-                del self._users[held.key], self._user_bytes[held.key]
-            self._want(held.key)
+        if record.topic == REQUESTS:
+            self.reclaim(record)
+            owners = self._owners.pop(record.offset)
+            self._slots.release(owners)
+            self._room.release(owners, held.cost)
+            self._want()
 
     def exceeds(self, record: Record) -> bool:
-        """Whether the request is beyond its user's share, or behind one that is parked."""
-        user = record.key
-        if record.topic != REQUESTS or user is None:
+        """Whether the request is beyond its owners' shares, or behind one of its user that is parked."""
+        if record.topic != REQUESTS:
             return False
-        return user in self._parked or not self._has_room(user)
+        parked = self._parked.get(record.key)
+        return (parked is not None and parked.first < record.offset) or not self._has_room(_owners_of(record))
 
     def park(self, record: Record) -> None:
-        assert record.key is not None
-        self._parked.setdefault(record.key, deque()).append(dataclasses.replace(record, value=None, headers=()))
+        parked = self._parked.get(record.key)
+        if parked is None:
+            parked = self._parked[record.key] = _Parked(_owners_of(record), record.timestamp)
+            self._parked_bytes += _queue_bytes(record.key)
+        parked.add(record.offset)
         self._parked_count += 1
-        self._want(record.key)
+        self._parked_bytes += _OFFSET_BYTES
+        if self._first_parked is not None:
+            self._first_parked = min(self._first_parked, record.offset)
+        self._want()
 
-    def due(self) -> dict[bytes, int]:
-        """The users with parked requests who have room for more, and the offset of the first of these."""
-        users = (user for user in self._parked if self._has_much_room(user))
-        return {user: self._parked[user][0].offset for user in users}
+    def first_parked(self) -> int | None:
+        """The least offset of all that are parked."""
+        if self._first_parked is None:
+            self._first_parked = min((parked.first for parked in self._parked.values()), default=None)
+        return self._first_parked
 
-    def unpark(self, user: bytes) -> Record:
-        """The user's next parked record, without value and headers; it is parked no longer."""
-        record = self._parked[user].popleft()
+    def due(self) -> list[tuple[int, bytes | None]]:
+        """The users with parked requests who may double what they hold, each with the offset of its first one; of each
+        tenant as many as it has room for.
+        """
+        left: dict[Owner, int] = {}
+        due = []
+        for user, parked in self._parked.items():
+            tenant = parked.owners[0]
+            if tenant not in left:
+                doubles = self._may_double(parked.owners[:1])
+                left[tenant] = max(1, self._slots.held(tenant)) if doubles else 0
+            if left[tenant] > 0 and self._may_double(parked.owners):
+                left[tenant] -= 1
+                due.append((parked.first, user))
+        return due
+
+    def unpark(self, user: bytes | None, timestamp: int | None = None) -> None:
+        """The user's next parked request, which is of that time, is parked no longer."""
+        parked = self._parked[user]
+        if parked.pop() == self._first_parked:
+            self._first_parked = None
+        parked.timestamp = parked.timestamp if timestamp is None else timestamp
         self._parked_count -= 1
-        if not self._parked[user]:
+        self._parked_bytes -= _OFFSET_BYTES
+        if not len(parked):
             del self._parked[user]
-        return record
+            self._parked_bytes -= _queue_bytes(user)
 
-    def next_parked(self, user: bytes) -> int | None:
-        """The offset of the user's next parked request, if there is one and the user has room for it."""
+    def next_parked(self, user: bytes | None) -> int | None:
+        """The offset of the user's next parked request, if there is one and there is room for it."""
         parked = self._parked.get(user)
-        return parked[0].offset if parked and self._has_room(user) else None
+        return parked.first if parked is not None and self._has_room(parked.owners) else None
 
     def lend(self, record: Record) -> None:
         """The request waits for tools."""
         self._lent[record.offset] = record.key
-        if record.key is not None:
-            self._lent_users[record.key] += 1
-            self._want(record.key)
+        self._lent_users[record.key] += 1
+        if (owners := self._owners.get(record.offset)) is not None:
+            self._slots.release(owners)
+            self._room.hold(owners, WAITING_BYTES)
+        self._want()
 
     def reclaim(self, record: Record) -> None:
-        if record.offset in self._lent:
-            del self._lent[record.offset]
-            if record.key is not None:
-                self._lent_users[record.key] -= 1
-                if not self._lent_users[record.key]:
-                    del self._lent_users[record.key]
+        if record.offset not in self._lent:
+            return
+        user = self._lent.pop(record.offset)
+        self._lent_users[user] -= 1
+        if not self._lent_users[user]:
+            del self._lent_users[user]
+        if (owners := self._owners.get(record.offset)) is not None:
+            self._slots.hold(owners)
+            self._room.release(owners, WAITING_BYTES)
 
     def lent_by(self, user: bytes | None) -> int:
         """How many requests of the user wait for tools."""
-        return 0 if user is None else self._lent_users[user]
+        return self._lent_users[user]
 
-    def all(self) -> list[tuple[Record, bool]]:
-        """All open records in the order of their offsets, and whether they are parked."""
-        held = [(record, False) for of_topic in self._held.values() for record in of_topic.values()]
-        parked = [(record, True) for records in self._parked.values() for record in records]
-        early = [(record, False) for record in self.early]
-        return sorted([*held, *early, *parked], key=lambda one: one[0].offset)
+    def in_memory(self) -> list[Record]:
+        """All open records that are not parked, in the order of their offsets. What is parked may have come again."""
+        held = [record for of_topic in self._held.values() for record in of_topic.values()]
+        early = [record for record in self.early if record.topic != REQUESTS or not self._is_parked(record)]
+        return sorted([*held, *early], key=lambda record: record.offset)
 
-    def _in_memory(self, topic: str) -> int:
-        return len(self._held[topic]) + sum(record.topic == topic for record in self.early)
+    def inherit_parked(self, former: OpenRecords, first: int, finished: frozenset[int]) -> None:
+        """Keep what was parked under the ownership before, from the offset `first` on, but for what was finished
+        elsewhere.
+        """
+        for user, parked in former._parked.items():
+            offsets = array(
+                "q", [one for one in parked.offsets[parked.begin :] if one >= first and one not in finished]
+            )
+            if offsets:
+                self._parked[user] = _Parked(parked.owners, parked.timestamp, offsets)
+                self._parked_count += len(offsets)
+                self._parked_bytes += _queue_bytes(user) + _OFFSET_BYTES * len(offsets)
+        self._want()
 
-    def _active(self, user: bytes) -> int:
-        return self._users[user] - self._lent_users[user]
+    def _is_parked(self, record: Record) -> bool:
+        parked = self._parked.get(record.key)
+        return parked is not None and record.offset in parked
 
-    def _has_room(self, user: bytes) -> bool:
-        return self._active(user) < self._share.records and self._user_bytes[user] < self._share.size
+    def _has_room(self, owners: Owners) -> bool:
+        return all(slots.refused(owners) is None for slots in (self._slots, self._room))
 
-    def _has_much_room(self, user: bytes) -> bool:
-        return self._active(user) <= self._share.records // 2 and self._user_bytes[user] < self._share.size
+    def _may_double(self, owners: Owners) -> bool:
+        return all(slots.may_double(owners) for slots in (self._slots, self._room))
 
-    def _want(self, user: bytes) -> None:
-        if user in self._parked and self._has_much_room(user):
+    def _want(self) -> None:
+        if self._parked:
             self.wanted.set()
+
+
+def _owners_of(record: Record) -> Owners:
+    """Tenant and user, or the user alone. The record is not decoded yet, and may be anything."""
+    user = (record.key or b"").decode(errors="replace") or SEPARATOR
+    tenant = tenant_of(user) or tenant_in(record.value, format_of(record.headers))
+    return owners_of(tenant or "", user)
+
+
+def _queue_bytes(user: bytes | None) -> int:
+    return _QUEUE_BYTES + 2 * len(user or b"")

@@ -157,8 +157,15 @@ class Ownership:
 
     def open(self, record: Record) -> bool:
         """Open the record; False if it was opened or finished before."""
-        tokens_from = self._inherited(self.epoch)[0] if self.resuming else self.token_log.position
-        return self.offsets[record.topic].add(record.offset, tokens_from)
+        return self.offsets[record.topic].add(record.offset, self._tokens_from)
+
+    def unpark(self, offset: int) -> None:
+        """The request is read again. Nothing of its answer has been written meanwhile."""
+        self.offsets[REQUESTS].unpark(offset, self._tokens_from)
+
+    @property
+    def _tokens_from(self) -> int:
+        return self._inherited(self.epoch)[0] if self.resuming else self.token_log.position
 
     @property
     def resuming(self) -> bool:

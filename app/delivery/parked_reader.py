@@ -1,9 +1,11 @@
-"""Reads the parked requests of a partition again, as soon as their users have room for them (open_records.py)."""
+"""Reads the parked requests of a partition again, as soon as there is room for them (open_records.py)."""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
+import math
 from collections.abc import Callable
 
 from aiokafka import AIOKafkaConsumer
@@ -18,12 +20,18 @@ log = logging.getLogger(__name__)
 
 _POLL_MS = 250
 _AT_ONCE = 16
+_NEAR = 500
+"""So many records are read and left out rather than that the broker is asked for another place."""
+_REST_S = 0.05
 _RETRY_S = 2.0
+
+_Due = list[tuple[int, bytes | None]]
+"""A heap: the offset of a user's next parked request, and the user."""
 
 
 class ParkedReader:
-    """Has a consumer of its own while requests are parked. A scan reads from the first one that is due, and ends when
-    no user of the scan has both room and parked requests.
+    """Has a consumer of its own while requests are parked. A scan goes from one offset that is due to the next, and
+    ends when no user of the scan has both room and parked requests.
     """
 
     def __init__(
@@ -44,7 +52,7 @@ class ParkedReader:
     async def run(self) -> None:
         """Until the ownership ends."""
         while True:
-            await self._records.wanted.wait()
+            await self._next_due()
             try:
                 await self._follow()
             except LostError:
@@ -54,54 +62,62 @@ class ParkedReader:
                 await asyncio.sleep(_RETRY_S)
                 self._records.wanted.set()
 
+    async def _next_due(self) -> _Due:
+        """The users for whose parked requests there is room; waits until there are some, or none is parked."""
+        while True:
+            await self._records.wanted.wait()
+            await asyncio.sleep(_REST_S)  # more may end in this time
+            self._records.wanted.clear()
+            if (due := self._records.due()) or not self._records.parked:
+                return due
+
     async def _follow(self) -> None:
         reader = self._context.clients.log_reader()
         try:
             await reader.start()
             reader.assign([self._at])
             self._position = -1
+            due = self._records.due()
             while self._records.parked:
-                await self._records.wanted.wait()
-                self._records.wanted.clear()
-                await self._scan(reader)
-            self._records.wanted.clear()
+                await self._scan(reader, due)
+                due = await self._next_due() if self._records.parked else []
         finally:
             await stop_client(reader)
 
-    async def _scan(self, reader: AIOKafkaConsumer) -> None:
-        due = self._records.due()
-        first = min(due.values(), default=self._position)
-        if first != self._position:
-            reader.seek(self._at, first)
+    async def _scan(self, reader: AIOKafkaConsumer, due: _Due) -> None:
+        heapq.heapify(due)
         while due:
+            if not self._position <= due[0][0] < self._position + _NEAR:
+                reader.seek(self._at, due[0][0])
             batch = (await reader.getmany(self._at, timeout_ms=_POLL_MS, max_records=_AT_ONCE)).get(self._at, [])
             for consumed in batch:
-                if due.get(consumed.key) == consumed.offset:
-                    self._records.unpark(consumed.key)
-                    self._process(Record.of(REQUESTS, consumed))
-                    self._go_on(due, consumed.key)
+                self._lose(due, consumed.offset)
+                if due and due[0][0] == consumed.offset:
+                    _, user = heapq.heappop(due)
+                    if self._records.next_parked(user) is not None:  # others may have had the room meanwhile
+                        self._records.unpark(user, consumed.timestamp)
+                        self._process(Record.of(REQUESTS, consumed))
+                        self._go_on(due, user)
             self._position = await reader.position(self._at)
-            end = None if batch else (await reader.end_offsets([self._at]))[self._at]
-            for user, offset in list(due.items()):
-                if offset < self._position or (end is not None and offset >= end):
-                    self._lose(due, user)
+            end = math.inf if batch else (await reader.end_offsets([self._at]))[self._at]
+            self._lose(due, self._position, end)
 
-    def _lose(self, due: dict[bytes, int], user: bytes) -> None:
-        """Finish a request whose record Kafka has deleted: it cannot be answered any more."""
-        record = self._records.unpark(user)
-        log.error(
-            "%s[%s]@%s: the request of %r is gone from the topic before it was answered; raise the topic's retention",
-            self._at.topic,
-            self._at.partition,
-            record.offset,
-            user,
-        )
-        self._drop(record)
-        self._go_on(due, user)
+    def _lose(self, due: _Due, before: int, end: float = math.inf) -> None:
+        """Finish the requests of which Kafka has deleted the records: they cannot be answered any more."""
+        while due and not before <= due[0][0] < end:
+            offset, user = heapq.heappop(due)
+            log.error(
+                "%s[%s]@%s: the request of %r is gone from the topic before it was answered; "
+                "raise the topic's retention",
+                self._at.topic,
+                self._at.partition,
+                offset,
+                user,
+            )
+            self._records.unpark(user)
+            self._drop(Record(REQUESTS, self._at.partition, offset, 0, user, None))
+            self._go_on(due, user)
 
-    def _go_on(self, due: dict[bytes, int], user: bytes) -> None:
-        following = self._records.next_parked(user)
-        if following is None:
-            del due[user]
-        else:
-            due[user] = following
+    def _go_on(self, due: _Due, user: bytes | None) -> None:
+        if (following := self._records.next_parked(user)) is not None:
+            heapq.heappush(due, (following, user))

@@ -21,7 +21,7 @@ from app.delivery.commits.commit import Commit, LostError, RecordRefusedError
 from app.delivery.escalation import ESCALATING, PARTITION_ERRORS, WORKER_ERRORS
 from app.delivery.inflight import InFlight
 from app.delivery.lanes import Lanes
-from app.delivery.open_records import OpenRecords, Share
+from app.delivery.open_records import Capacity, OpenRecords
 from app.delivery.ownership import FencedError, Ownership, PartitionContext
 from app.delivery.parked_reader import ParkedReader
 from app.delivery.record import REQUESTS, Record
@@ -103,7 +103,7 @@ class Partition:
         self._ownership: Ownership | None = None
         self._lanes: Lanes[InFlight] | None = None
         self._mine: set[int] = set()
-        self.records = OpenRecords(Share.of(context.settings))
+        self.records = OpenRecords(Capacity.of(context.settings))
         self._next: dict[str, int] = {}
         """By topic, the offset behind the newest record that came under the ownership before."""
         self._corrupt_at = -math.inf
@@ -129,14 +129,15 @@ class Partition:
         assert self._lanes is not None
         return self._lanes
 
-    def accept(self, record: Record, receive: Receive, *, parked: bool = False) -> None:
+    def accept(self, record: Record, receive: Receive) -> None:
         """Let `receive` process the record now if it is new, and the partition is owned and has room for it."""
         is_due = False
         try:
             if self.state is not State.OWNED:
                 self.records.add_early(record)
             elif self.ownership.open(record):
-                if parked or (self.records.exceeds(record) and not self.ownership.has_begun(record)):
+                if self.records.exceeds(record) and not self.ownership.has_begun(record):
+                    self.ownership.offsets[REQUESTS].park(record.offset)
                     self.records.park(record)
                 else:
                     self.records.hold(record)
@@ -149,12 +150,14 @@ class Partition:
 
     def unpark(self, record: Record) -> None:
         """Process a record that was parked."""
+        self.ownership.unpark(record.offset)
         self.records.hold(record)
         self._contain(record, self._host.receive)
         self._on_load(self)
 
     def _drop(self, record: Record) -> None:
-        """The record leads to nothing."""
+        """The record was parked, and leads to nothing."""
+        self.ownership.unpark(record.offset)
         self.spawn(self.commit(Commit(record)))
 
     def _contain(self, record: Record, receive: Receive) -> None:
@@ -360,9 +363,12 @@ class Partition:
             self.ownership.to_continue,
             self.ownership.restored,
         )
-        again, self.records = self.records.all(), OpenRecords(Share.of(self.context.settings))
-        for record, parked in again:
-            self.accept(record, self._host.receive, parked=parked)
+        former, self.records = self.records, OpenRecords(Capacity.of(self.context.settings))
+        offsets = self.ownership.offsets[REQUESTS]
+        offsets.first_parked = self.records.first_parked
+        self.records.inherit_parked(former, offsets.next, offsets.finished_ahead)
+        for record in former.in_memory():
+            self.accept(record, self._host.receive)
         self._skip_what_has_come()
 
     def _skip_what_has_come(self) -> None:

@@ -7,13 +7,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from app.delivery import open_records
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.commits.commit import CommitQueue
 from app.delivery.commits.log_end import LogEnd
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.observer import UNOBSERVED, Observer
-from app.delivery.open_records import MOST_PARKED
 from app.delivery.ownership import OpenStore, PartitionContext
 from app.delivery.partition import Host, Partition, Receive, State
 from app.delivery.record import REQUESTS, TURNS, Record, Source
@@ -24,10 +22,6 @@ from tables.store import PartitionStore
 
 log = logging.getLogger(__name__)
 
-# Records of one partition held in memory, as multiples of the requests that may run. Kafka is the buffer; the records
-# that remain when the flow resumes bridge the second or so until the consumer fetches again. A setting also bounds
-# their bytes. One user occupies a part of it only (open_records.py), so requests are read on past the first thousand.
-_PAUSE_AT = {REQUESTS: 32, TURNS: 8}
 _RESUME_AT_SHARE = 0.4
 _CONFIRM_AGAIN_S = 0.5
 
@@ -209,13 +203,8 @@ class Partitions:
         """Pause topics whose records pile up; each topic separately, so that a full one delays no other."""
         if self.all.get(partition.number) is not partition:
             return  # it is being closed; its next owner controls the flow
-        limit, limit_bytes = self._settings.max_in_flight, open_records.HELD_BYTES
         for topic in (REQUESTS, TURNS):
-            filled = max(
-                partition.records.active(topic) / (_PAUSE_AT[topic] * limit),
-                partition.records.size(topic) / limit_bytes,
-                partition.records.parked / MOST_PARKED if topic == REQUESTS else 0.0,
-            )
+            filled = partition.records.filled(topic)
             if filled >= 1:
                 self._source.pause(topic, partition.number)  # each time: the end of a rebalance lets everything flow
                 if topic not in partition.paused:

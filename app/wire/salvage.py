@@ -7,7 +7,11 @@ accept a value if it is valid by itself.
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from typing import NamedTuple
+
+import msgspec
 
 from app.wire.headers import WireFormat
 from app.wire.json_codec import top_level, without_mark
@@ -15,6 +19,9 @@ from app.wire.limits import is_conversation_id, is_request_id, is_user_id
 from app.wire.request import DEFAULT_CONVERSATION
 
 _PROTOBUF_FIELDS = {1: "request_id", 2: "user_id", 3: "conversation_id"}
+_PROTOBUF_TENANT = 16
+_TENANT_TAG = b"\x82\x01"
+_MOST_FIELDS = 256
 
 
 class Identity(NamedTuple):
@@ -35,6 +42,23 @@ def salvage(value: bytes | None, wire_format: WireFormat) -> Identity:
     )
 
 
+class _Charged(msgspec.Struct):
+    tenant: str | None = None
+
+
+def tenant_in(value: bytes | None, wire_format: WireFormat) -> str | None:
+    """The `tenant` that a request names, without decoding the rest of it. It may be no valid request."""
+    if value is None or (b'"tenant"' if wire_format is WireFormat.JSON else _TENANT_TAG) not in value:
+        return None
+    if wire_format is not WireFormat.JSON:
+        name = _from_protobuf(value, {_PROTOBUF_TENANT: "tenant"}, _MOST_FIELDS).get("tenant")
+        return name if isinstance(name, str) else None
+    try:
+        return msgspec.json.decode(without_mark(value), type=_Charged).tenant
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
 def _from_json(value: bytes) -> dict[str, object]:
     """Only the top level is parsed, so neither depth nor size of the rest matters."""
     text = top_level(without_mark(value)).decode("utf-8", errors="replace")
@@ -45,12 +69,15 @@ def _from_json(value: bytes) -> dict[str, object]:
     return fields if isinstance(fields, dict) else {}
 
 
-def _from_protobuf(value: bytes) -> dict[str, object]:
-    """The string fields of the identity, up to the first malformed byte."""
+def _from_protobuf(
+    value: bytes, names: Mapping[int, str] = _PROTOBUF_FIELDS, most_fields: float = math.inf
+) -> dict[str, object]:
+    """The string fields of these numbers, up to the first malformed byte."""
     fields: dict[str, object] = {}
-    at = 0
+    at = count = 0
     try:
-        while at < len(value):
+        while at < len(value) and count < most_fields:
+            count += 1
             key, at = _varint(value, at)
             kind = key & 7
             if kind == 0:
@@ -59,7 +86,7 @@ def _from_protobuf(value: bytes) -> dict[str, object]:
                 length, at = _varint(value, at)
                 if at + length > len(value):
                     break
-                if name := _PROTOBUF_FIELDS.get(key >> 3):
+                if name := names.get(key >> 3):
                     fields[name] = value[at : at + length].decode("utf-8", errors="replace")
                 at += length
             elif kind in {1, 5}:

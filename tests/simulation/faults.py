@@ -460,7 +460,8 @@ def flooded_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, expire_log)) 
         tools=chance.choice((0.0, 0.3)),
         same=chance.choice((0.0, 0.5)),
     )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
+    conditions = Conditions(rounds=3)
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     inflict_some(simulation, faults)
     return simulation
 

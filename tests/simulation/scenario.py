@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+from unittest.mock import patch
 from zlib import crc32
 
 import msgspec
 from aiokafka import TopicPartition
 
+from app.delivery import open_records
+from app.delivery.record import REQUESTS
 from app.policy.file import DEFAULT_MODEL, NO_POLICY, Arm, CacheRules, Fallback, Policy, Route, TenantRule, When
 from app.policy.guard_rules import GuardRules
 from app.settings import Settings
@@ -122,6 +125,8 @@ class Conditions:
     """Judges that never flag the same twice read prompts, and block answers with some words."""
     user_limit: int | None = None
     """Requests that each user may send in a minute."""
+    rounds: int = 32
+    """Requests that a partition holds in memory, as a multiple of those that may run."""
 
 
 @lru_cache(maxsize=8)
@@ -326,7 +331,8 @@ class Simulation:
     def run(self) -> Outcome:
         logging.disable(logging.CRITICAL)
         try:
-            with saboteurs() if self.besieged else nullcontext():
+            rounds = {**open_records.ROUNDS, REQUESTS: self._conditions.rounds}
+            with patch.object(open_records, "ROUNDS", rounds), saboteurs() if self.besieged else nullcontext():
                 return self._run()
         finally:
             for process in list(self.processes):

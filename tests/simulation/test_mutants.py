@@ -28,7 +28,7 @@ from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.handover import Handover, Offsets
 from app.delivery.inflight import Forgets, InFlight
 from app.delivery.marks import PartitionMarks
-from app.delivery.open_records import OpenRecords
+from app.delivery.open_records import OpenRecords, _owners_of
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions
@@ -257,15 +257,8 @@ def _ends_at_once(agent: Requests, partition: Partition, inflight: InFlight, _re
         partition.spawn(agent._containment.answer(partition, inflight))
 
 
-_ALL = OpenRecords.all
-
-
-def _without_parked(records: OpenRecords) -> list[tuple[Record, bool]]:
-    return [(record, parked) for record, parked in _ALL(records) if not parked]
-
-
 def _by_share_alone(records: OpenRecords, record: Record) -> bool:
-    return record.topic == REQUESTS and record.key is not None and not records._has_room(record.key)
+    return record.topic == REQUESTS and not records._has_room(_owners_of(record))
 
 
 def kills_and_trouble(seed: int) -> Simulation:
@@ -297,7 +290,7 @@ MUTANTS: dict[str, Mutant] = {
     "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open, hint=4),
     "ended requests are forgotten": Mutant(Ownership, "known", _known_while_it_runs, hint=6),
     "requests beyond a user's share are forgotten with their ownership": Mutant(
-        OpenRecords, "all", _without_parked, flooded_storm, hint=1
+        OpenRecords, "inherit_parked", lambda *_: None, flooded_storm, hint=1
     ),
     "a request overtakes those of its user that are parked": Mutant(
         OpenRecords, "exceeds", _by_share_alone, flooded_storm

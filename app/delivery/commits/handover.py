@@ -20,7 +20,7 @@ them may be written twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -144,10 +144,12 @@ class Offsets:
     Records finish in any order. Beside the head (the first open offset, which is committed), the handover therefore
     lists the offsets that finished ahead of it. After a crash, the records from the head on are read again, and
     finished ones are recognized by their offset. Offsets may have holes, left by compaction and transaction markers.
-    `next` is the offset after the newest accepted record.
+    `next` is the offset after the newest accepted record. Of records that are parked, only the least offset is known
+    here (`first_parked`).
     """
 
     next: int
+    first_parked: Callable[[], int | None] = lambda: None
     _ahead: set[int] = field(default_factory=set)
     _open: dict[int, int] = field(default_factory=dict)
 
@@ -172,6 +174,17 @@ class Offsets:
         self._open[offset] = tokens_offset
         return True
 
+    def park(self, offset: int) -> None:
+        """The open record is parked: nothing is written for it before it is read again."""
+        del self._open[offset]
+
+    def unpark(self, offset: int, tokens_offset: int) -> None:
+        self._open[offset] = tokens_offset
+
+    @property
+    def finished_ahead(self) -> frozenset[int]:
+        return frozenset(self._ahead)
+
     def skip_to(self, offset: int) -> bool:
         """No record before this offset will come that is not open; whether that was unknown."""
         is_new = offset > self.next
@@ -193,10 +206,10 @@ class Offsets:
         when it is delivered, and the group would lag behind an idle partition for ever.
         """
         finishing = frozenset(finishing)
-        # Records are opened in offset order, so the first that stays open has the least.
-        for offset in self._open:
-            if offset not in finishing:
-                return offset
+        parked = self.first_parked()
+        still_open = [one for one in self._open if one not in finishing] + ([] if parked is None else [parked])
+        if still_open:
+            return min(still_open)
         head = self.next
         while head in self._ahead:
             head += 1

@@ -5,20 +5,20 @@ finished ahead of that offset, is an upper bound of its open requests: commits a
 request that finished behind a long one. Ends of answers in `tokens` are therefore counted as well, and the lower value
 is used. Requests without an end of their own (dead letters, duplicates) are counted until a commit has them.
 
-Workers serve users in turn, and read on past a user with many requests. So ahead of a user's next request are the
-user's own open ones, and of each other user as many as the user's turns need: that one's open requests, but at most one
-more than the user's own. Who has nothing open waits for one request of each other user, however many one of them has
-sent. Requests of no known user delay no user until they are more than a worker reads past
-(`MOST_PARKED`): those beyond are ahead of all users.
+Workers serve tenants in turn, and then the users of each, and read on past whoever has many requests. So ahead of a
+user's next request are the user's own open ones; of each other user of the tenant as many as the user's turns need:
+that one's open requests, but at most one more than the user's own; and of each other tenant, likewise, at most one more
+than that is within the user's own tenant. A user without a tenant counts as one. Who has nothing open waits for one
+request of each other tenant and user, however many one of them has sent. Requests of no known user delay nobody.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from app.delivery.open_records import MOST_PARKED
+from app.wire.ids import SEPARATOR, tenant_of
 
 WINDOW_S = 60.0
 OLD_S = 15.0
@@ -81,8 +81,7 @@ class Estimate:
         everyone = self._open.get(partition, 0)
         if everyone < self._max_in_flight or not seconds:
             return 0.0
-        in_turn = min(everyone, self.users(partition).ahead_of(user_id))
-        ahead = max(in_turn - self._max_in_flight, everyone - MOST_PARKED)
+        ahead = min(everyone, self.users(partition).ahead_of(user_id)) - self._max_in_flight
         if ahead < 0:
             return 0.0
         # Without an observed end, all that is known is that the next one takes at least this long.
@@ -104,6 +103,20 @@ class _Open:
     at: float
 
 
+@dataclass(slots=True)
+class _Tenant:
+    """A tenant's users who have requests open, and how many these are together."""
+
+    users: dict[str, _Open] = field(default_factory=dict)
+    open: int = 0
+
+    def put(self, user_id: str, requests: int, now: float) -> None:
+        before = self.users.pop(user_id, None)
+        self.open += requests - (0 if before is None else before.requests)
+        if requests:
+            self.users[user_id] = _Open(requests, now)
+
+
 class OpenOfUsers:
     """How many open requests each user of a partition has, as far as this gateway knows.
 
@@ -113,26 +126,38 @@ class OpenOfUsers:
     """
 
     def __init__(self) -> None:
-        self._users: dict[str, _Open] = {}
+        self._tenants: dict[str, _Tenant] = {}
 
     def change(self, user_id: str, requests: int, now: float) -> None:
         """That many more are open, or fewer if it is negative."""
-        count = self.open(user_id) + requests
-        if count > 0:
-            self._users[user_id] = _Open(count, now)
-        else:
-            self._users.pop(user_id, None)
+        name = _tenant(user_id)
+        tenant = self._tenants.setdefault(name, _Tenant())
+        tenant.put(user_id, max(0, self.open(user_id) + requests), now)
+        if not tenant.users:
+            del self._tenants[name]
 
     def open(self, user_id: str) -> int:
-        known = self._users.get(user_id)
+        tenant = self._tenants.get(_tenant(user_id))
+        known = None if tenant is None else tenant.users.get(user_id)
         return 0 if known is None else known.requests
 
     def ahead_of(self, user_id: str) -> int:
-        """How many open requests begin before a new one of this user, if workers serve users in turn."""
-        own = self.open(user_id)
-        return sum(min(one.requests, own + 1) for name, one in self._users.items() if name != user_id) + own
+        """How many open requests begin before a new one of this user, if workers serve tenants and users in turn."""
+        own, name = self.open(user_id), _tenant(user_id)
+        tenant = self._tenants.get(name)
+        others = () if tenant is None else (one for user, one in tenant.users.items() if user != user_id)
+        within = own + sum(min(one.requests, own + 1) for one in others)
+        return within + sum(min(one.open, within + 1) for other, one in self._tenants.items() if other != name)
 
     def expire(self, now: float, idle_since: float | None) -> None:
         """`idle_since`: since when nothing has been open on the partition, None if something is."""
         oldest = now - _FORGET_S if idle_since is None else idle_since
-        self._users = {name: one for name, one in self._users.items() if one.at >= oldest}
+        for tenant in self._tenants.values():
+            for user_id in [user_id for user_id, one in tenant.users.items() if one.at < oldest]:
+                tenant.put(user_id, 0, now)
+        self._tenants = {name: tenant for name, tenant in self._tenants.items() if tenant.users}
+
+
+def _tenant(user_id: str) -> str:
+    """A user without a tenant counts as a tenant of its own."""
+    return tenant_of(user_id) or f"{SEPARATOR}{user_id}"

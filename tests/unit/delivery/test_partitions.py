@@ -15,8 +15,6 @@ from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, REQUESTS, TURNS
 from app.settings import Settings
 
-MIB = 1024 * 1024
-
 
 class Flow:
     def __init__(self) -> None:
@@ -33,15 +31,10 @@ class Held:
     """The records of a partition that holds as much as a test says."""
 
     def __init__(self) -> None:
-        self.counts = dict.fromkeys((REQUESTS, CONTROLS, TURNS), 0)
-        self.bytes = dict(self.counts)
-        self.parked = 0
+        self.full = dict.fromkeys((REQUESTS, CONTROLS, TURNS), 0.0)
 
-    def active(self, topic: str) -> int:
-        return self.counts[topic]
-
-    def size(self, topic: str) -> int:
-        return self.bytes[topic]
+    def filled(self, topic: str) -> float:
+        return self.full[topic]
 
 
 @pytest.fixture
@@ -52,57 +45,29 @@ def parts(tmp_path: Path) -> Any:
     return partitions, flow, held
 
 
-def test_a_partition_that_holds_too_many_bytes_is_paused_until_it_has_room(parts: Any) -> None:
+@pytest.mark.parametrize("topic", [TURNS, REQUESTS])
+def test_a_partition_that_is_full_is_paused_until_it_has_room(parts: Any, topic: str) -> None:
     partitions, flow, held = parts
-    held.records.counts[REQUESTS] = 4
-    for held_bytes, paused in ((64 * MIB - 1, False), (64 * MIB, True), (32 * MIB, True), (24 * MIB, False)):
-        held.records.bytes[REQUESTS] = held_bytes
-        partitions._relieve(held)
-        assert flow.paused == ({(REQUESTS, 3)} if paused else set())
-        assert held.paused == ({REQUESTS} if paused else set())
-
-
-@pytest.mark.parametrize(("topic", "most"), [(TURNS, 80), (REQUESTS, 320)])
-def test_a_partition_that_holds_too_many_records_is_paused_until_it_has_room(parts: Any, topic: str, most: int) -> None:
-    partitions, flow, held = parts
-    for records, paused in ((most - 1, False), (most, True), (most // 2, True), (int(0.4 * most), False)):
-        held.records.counts[topic] = records
+    for filled, paused in ((0.99, False), (1.0, True), (0.5, True), (0.4, False)):
+        held.records.full[topic] = filled
         partitions._relieve(held)
         assert flow.paused == ({(topic, 3)} if paused else set())
-
-
-def test_a_partition_with_too_many_parked_requests_is_paused(parts: Any) -> None:
-    partitions, flow, held = parts
-    held.records.parked = 16_384
-    partitions._relieve(held)
-    assert flow.paused == {(REQUESTS, 3)}
-    held.records.parked = 6_000
-    partitions._relieve(held)
-    assert flow.paused == set()
-
-
-def test_room_in_one_measure_alone_does_not_resume(parts: Any) -> None:
-    partitions, flow, held = parts
-    held.records.counts[REQUESTS], held.records.bytes[REQUESTS] = 320, 64 * MIB
-    partitions._relieve(held)
-    held.records.counts[REQUESTS] = 0
-    partitions._relieve(held)
-    assert flow.paused == {(REQUESTS, 3)}
+        assert held.paused == ({topic} if paused else set())
 
 
 def test_a_pause_that_a_rebalance_has_undone_is_made_again(parts: Any) -> None:
     partitions, flow, held = parts
-    held.records.counts[TURNS] = 80
+    held.records.full[TURNS] = 1.0
     partitions._relieve(held)
     flow.paused.clear()  # Faust resumes all partitions at the end of a rebalance
-    held.records.counts[TURNS] = 81
+    held.records.full[TURNS] = 1.1
     partitions._relieve(held)
     assert flow.paused == {(TURNS, 3)}
 
 
 async def test_a_partition_that_leaves_paused_flows_when_it_returns(parts: Any) -> None:
     partitions, flow, held = parts
-    held.records.counts[TURNS] = 80
+    held.records.full[TURNS] = 1.0
     partitions._relieve(held)
     held.close = partial(asyncio.sleep, 0)
     held.state = State.OWNED

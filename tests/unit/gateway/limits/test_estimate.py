@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from app.delivery.open_records import MOST_PARKED
 from app.gateway.limits.estimate import OLD_S, WINDOW_S, Estimate, Sample
 
 Seen = tuple[float, int, int, int]
@@ -98,20 +97,32 @@ def test_very_many_users_delay_everyone() -> None:
     assert made.wait_s(0, "omar", 10) == 201 - 10 + 1
 
 
-def test_requests_of_no_known_user_delay_nobody_until_a_worker_reads_no_further() -> None:
-    for more, wait in ((0, 1), (-1, 0), (5, 6)):
-        made = Estimate(10)
-        for at in (0, 10):
-            made.add(Sample(at, {0: MOST_PARKED + more + at}, {0: 0}, {0: at}))
-        assert made.wait_s(0, "omar", 10) == wait
+def test_a_tenants_many_users_delay_another_tenants_user_by_one_request() -> None:
+    made = flooded(ends=3000)
+    for number in range(400):
+        made.users(0).change(f"acme/user-{number}", 1, 10)
+    assert made.wait_s(0, "bigcorp/ceo", 10) == made.wait_s(0, "omar", 10) == 0
+    assert made.wait_s(0, "acme/one-more", 10) == 400 + 401 - 10 + 1, "of nina as many as of the tenant"
+    made.users(0).change("bigcorp/ceo", 20, 10)
+    # 20 of the tenant's own and 21 of each of two others, of which 10 run.
+    assert made.wait_s(0, "bigcorp/ceo", 10) == 20 + 21 + 21 - 10 + 1
+    assert made.wait_s(0, "bigcorp/coo", 10) == 0
+
+
+def test_requests_of_no_known_user_delay_nobody() -> None:
+    made = Estimate(10)
+    for at in (0, 10):
+        made.add(Sample(at, {0: 100_000 + at}, {0: 0}, {0: at}))
+    assert made.wait_s(0, "omar", 10) == 0
 
 
 def test_dead_letters_finish_without_an_end() -> None:
-    open_, finished = MOST_PARKED + 40_000, 20_000
+    open_, finished = 40_000, 20_000
     made = Estimate(10)
+    made.users(0).change("omar", open_, 0)
     made.add(Sample(0, {0: open_}, {0: 0}, {}))
     made.add(Sample(10, {0: open_}, {0: finished}, {}))
-    assert made.wait_s(0, "omar", 10) < 11
+    assert 9 < made.wait_s(0, "omar", 10) < 11
 
 
 def test_what_never_ends_is_nobodys_once_the_partition_has_been_idle() -> None:
