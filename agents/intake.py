@@ -21,7 +21,8 @@ it is read. `requests` deletes by time: a record that is older than half its ret
 stands in the header `intake-from`, which counts (`asked_at` in agents/requests.py). Workers remember erasures for a
 limited time. A record that is older than that gives no request: its user may have been erased since.
 
-Reading waits while requests of the partition pile up: what is not read is safe in the foreign topic.
+Reading waits while a user has many more requests of this partition than have ended (app/delivery/written_ahead.py):
+what is not read is safe in the foreign topic.
 """
 
 from __future__ import annotations
@@ -31,18 +32,23 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.structs import RecordMetadata
 
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.commits.commit import Commit, RecordRefusedError
+from app.delivery.commits.handover import Handover
 from app.delivery.dead_letters import dead_letter_of, refused, unexpected_in
 from app.delivery.escalation import ESCALATING
 from app.delivery.follower import Follower, follow
+from app.delivery.ownership import handover_of
 from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS, Outgoing, Record
+from app.delivery.written_ahead import WrittenAhead
 from app.foreign.formats import Decode, decoders_of, fields_of
 from app.foreign.mapping import request_of
 from app.foreign.source import Source
@@ -60,7 +66,9 @@ from tables.records import Change, Table, Taken
 log = logging.getLogger(__name__)
 
 _POLL_MS = 500
-_WAIT_S = 0.25
+_WAIT_S = 0.5
+_ROUNDS_AHEAD = 128
+"""What one foreign partition has written ahead, as a multiple of the requests that may run in one of Parley's."""
 _LAYOUT_S = 30.0
 """How long new partitions of a foreign topic may stay unread."""
 _MOST_RECORDS = 200
@@ -165,6 +173,7 @@ class _Taking:
         self._oldest_ms = settings.requests_retention_s * 1000 // 2
         horizon_s = settings.erased_horizon_s
         self._horizon_ms = math.inf if horizon_s is None else horizon_s * 1000
+        self._ahead = WrittenAhead(_ROUNDS_AHEAD * settings.max_in_flight, self._handover)
 
     async def read(self, foreign: Follower) -> None:
         """Take records until `stop` is set."""
@@ -173,12 +182,12 @@ class _Taking:
             lost = f"{self._at.topic}[{self._at.partition}]: the records {expected} to {first - 1}"
             log.error("%s were deleted before they became requests: they get no answer", lost)
         while not self._stop.is_set():
-            if REQUESTS in self._partition.paused:
-                await asyncio.sleep(_WAIT_S)
-                continue
             consumed, position = await foreign.poll(_POLL_MS)
             for chunk, behind in _chunks(consumed, position):
+                if self._stop.is_set():
+                    return
                 await self._take([Record.of(self._at.topic, one, is_foreign=True) for one in chunk], behind)
+                await self._until_room()
 
     async def _take(self, taken: Sequence[Record], behind: int) -> None:
         outputs = []
@@ -194,10 +203,26 @@ class _Taking:
             else:
                 await self._commit([self._reduced(taken[0], str(error))], behind)
 
+    async def _until_room(self) -> None:
+        """Wait until the users of the newest requests may have more of them, or until reading has to stop."""
+        while self._ahead.is_full and not self._stop.is_set():
+            with suppress(*RETRIABLE_ERRORS):
+                await self._ahead.catch_up()
+            if self._ahead.is_full:
+                await asyncio.sleep(_WAIT_S)
+
+    async def _handover(self, number: int) -> Handover:
+        return handover_of((await self._partition.context.clients.committed(number))[REQUESTS])
+
     async def _commit(self, outputs: Sequence[Outgoing], behind: int) -> None:
         key = records.key(self._at.topic, str(self._at.partition))
         row = Change(Table.INTAKE, key, records.encode(Taken(behind)))
-        await self._partition.context.queue.put(Commit(None, (row,), tuple(outputs)))
+        committed = partial(self._committed, outputs)
+        await self._partition.context.queue.put(Commit(None, (row,), tuple(outputs), delivered=committed))
+
+    def _committed(self, outputs: Sequence[Outgoing], receipts: Sequence[RecordMetadata]) -> None:
+        both = zip(outputs, receipts, strict=True)
+        self._ahead.add((one, receipt) for one, receipt in both if one.topic == self._settings.topic(REQUESTS))
 
     def _output(self, record: Record) -> Outgoing:
         """The request made of the record, or its dead letter."""

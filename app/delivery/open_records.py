@@ -249,19 +249,22 @@ class OpenRecords:
         early = [record for record in self.early if record.topic != REQUESTS or not self._is_parked(record)]
         return sorted([*held, *early], key=lambda record: record.offset)
 
-    def inherit_parked(self, former: OpenRecords, first: int, finished: frozenset[int]) -> None:
+    def inherit_parked(self, former: OpenRecords, first: int, finished: frozenset[int]) -> int:
         """Keep what was parked under the ownership before, from the offset `first` on, but for what was finished
-        elsewhere.
+        elsewhere. Returns the offset behind the last of it.
         """
+        last = -1
         for user, parked in former._parked.items():
             offsets = array(
                 "q", [one for one in parked.offsets[parked.begin :] if one >= first and one not in finished]
             )
             if offsets:
+                last = max(last, offsets[-1])
                 self._parked[user] = _Parked(parked.owners, parked.timestamp, offsets)
                 self._parked_count += len(offsets)
                 self._parked_bytes += _queue_bytes(user) + _OFFSET_BYTES * len(offsets)
         self._want()
+        return last + 1
 
     def _is_parked(self, record: Record) -> bool:
         parked = self._parked.get(record.key)

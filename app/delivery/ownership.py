@@ -109,6 +109,8 @@ class Ownership:
         self.refused: set[RequestKey] = set()
         self.marks = PartitionMarks(store)
         self.recovered = RecoveredAnswers()
+        self.inherited_until = 0
+        """Another owner may have begun what was parked before this offset: it was parked under an earlier ownership."""
         self.restored = 0
         self.to_continue = 0  # as the log was read: each request that is read again leaves `recovered`
         self._fencing = asyncio.Lock()
@@ -170,7 +172,9 @@ class Ownership:
     @property
     def resuming(self) -> bool:
         """Whether a request of a former owner may still arrive."""
-        if self.recovered and self._resume_until is not None and self._next_request >= self._resume_until:
+        parked = self.offsets[REQUESTS].first_parked()
+        next_one = self._next_request if parked is None or parked >= self.inherited_until else parked
+        if self.recovered and self._resume_until is not None and next_one >= self._resume_until:
             self.recovered.clear()
         return self._resume_until is None or bool(self.recovered)
 

@@ -366,7 +366,7 @@ class Partition:
         former, self.records = self.records, OpenRecords(Capacity.of(self.context.settings))
         offsets = self.ownership.offsets[REQUESTS]
         offsets.first_parked = self.records.first_parked
-        self.records.inherit_parked(former, offsets.next, offsets.finished_ahead)
+        self.ownership.inherited_until = self.records.inherit_parked(former, offsets.next, offsets.finished_ahead)
         for record in former.in_memory():
             self.accept(record, self._host.receive)
         self._skip_what_has_come()

@@ -466,6 +466,28 @@ def flooded_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, expire_log)) 
     return simulation
 
 
+def crammed_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
+    """Many users of a tenant, and some of none, send more than a partition holds."""
+    chance = random.Random(f"crammed {seed}")
+    load = Load(
+        requests=30,
+        users=chance.choice((3, 10, 30)),
+        tokens=3,
+        over_s=chance.choice((0.3, 3.0)),
+        cancels=chance.choice((0.0, 0.1)),
+        repeats=0.1,
+        deadlines=chance.choice((0.0, 0.2)),
+        tools=chance.choice((0.0, 0.2)),
+        conversations=chance.choice((0, 3)),
+        tenant=chance.choice((None, "acme")),
+    )
+    simulation = Simulation(
+        seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=Conditions(rounds=2)
+    )
+    inflict_some(simulation, faults)
+    return simulation
+
+
 def mixed_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
     """A storm among workers that do not serve the same models, with a guard that never finds the same twice. The tail
     of `tokens` stays, as in `masking_storm`.

@@ -10,16 +10,18 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from agents.tool_results import ToolResults
+from app.delivery import open_records
 from app.policy.file import CacheRules, Fallback, ModelSpec, Policy, PriceRule, Route
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
 from models import fair_slots
+from models.fair_slots import owners_of
 from models.generation import FinishReason
 from tests.faults.load import TOOLS
 from tests.simulation.broker import Entry
-from tests.simulation.scenario import Load, Simulation
+from tests.simulation.scenario import PLAIN, Conditions, Load, Simulation
 
 TO_SMALL = Policy(models={"small": ModelSpec(path="demo")}, routes=(Route(name="r", model="small"),))
 PRICED = Policy(cache=CacheRules(ttl_s=30), prices={"*": PriceRule(prompt=1.0, answer=1.0)})
@@ -30,12 +32,12 @@ WAITING = {"tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": 2000}
 class Course:
     """One worker with this policy; what is sent to it is sent by the test."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, conditions: Conditions = PLAIN) -> None:
         class Alone(Simulation):
             def _policy(self) -> Policy:
                 return policy
 
-        self.simulation = Alone(SEED, load=Load(requests=0))
+        self.simulation = Alone(SEED, load=Load(requests=0), conditions=conditions)
         assert self.simulation.settings().max_in_flight > 1
         self.simulation.keep_running(40)
 
@@ -134,11 +136,14 @@ def test_answers_that_wait_end_in_time_while_results_cannot_be_read(monkeypatch:
     assert ends["times-out"].is_end
 
 
-def _ends_before_another_begins() -> int:
-    """How many long answers of a user with many end before another user's first one begins."""
-    course = Course(Policy())
-    for number in range(30):
-        course.send(1.0, request_id=f"long-{number}", conversation_id=f"c{number}", prompt="go on", max_tokens=60)
+def _ends_before_another_begins(user: str, requests: int = 30, tokens: int = 60, rounds: int = 32) -> int:
+    """How many long answers of a user with many end before another user's first one begins. With a number in its
+    name, each is of another user.
+    """
+    course = Course(Policy(), Conditions(rounds=rounds))
+    for number in range(requests):
+        asked = {"conversation_id": f"c{number}", "prompt": "go on", "max_tokens": tokens}
+        course.send(1.0, user=user.format(number), request_id=f"long-{number}", **asked)
     course.send(3.0, user="v", request_id="short", prompt="and me?", max_tokens=2)
     course.simulation.keep_running(60)
     course.run()
@@ -147,10 +152,18 @@ def _ends_before_another_begins() -> int:
     return sum(event.is_end for event in events[:begins])
 
 
-def test_a_user_with_many_long_answers_delays_anothers_by_none_of_them() -> None:
-    assert _ends_before_another_begins() == 0
+@pytest.mark.parametrize("user", ["u", "acme/u{}"])
+@pytest.mark.parametrize("rounds", [32, 3])
+def test_one_with_many_long_answers_delays_anothers_by_none_of_them(user: str, rounds: int) -> None:
+    """Neither by those that have a slot, nor by those that the partition holds, nor by those that are parked."""
+    assert _ends_before_another_begins(user, rounds=rounds) == 0
 
 
 def test_a_user_who_may_hold_all_slots_delays_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fair_slots, "further", lambda _held, free: free)
-    assert _ends_before_another_begins() > 0
+    assert _ends_before_another_begins("u") > 0
+
+
+def test_a_tenant_whose_users_may_fill_a_partition_delays_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_records, "_owners_of", lambda record: owners_of("", (record.key or b"").decode()))
+    assert _ends_before_another_begins("acme/u{}", rounds=3) > 0

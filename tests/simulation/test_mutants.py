@@ -53,6 +53,7 @@ from tests.simulation.broker import Broker, Writer
 from tests.simulation.deletions import deleting_storm, replayed_deletions
 from tests.simulation.faults import (
     FAULTS,
+    crammed_storm,
     crowded_storm,
     erasing_storm,
     expiring_storm,
@@ -257,6 +258,14 @@ def _ends_at_once(agent: Requests, partition: Partition, inflight: InFlight, _re
         partition.spawn(agent._containment.answer(partition, inflight))
 
 
+_INHERIT = OpenRecords.inherit_parked
+
+
+def _inherits_unknowing(records: OpenRecords, *former: Any) -> int:
+    _INHERIT(records, *former)
+    return 0
+
+
 def _by_share_alone(records: OpenRecords, record: Record) -> bool:
     return record.topic == REQUESTS and not records._has_room(_owners_of(record))
 
@@ -290,7 +299,14 @@ MUTANTS: dict[str, Mutant] = {
     "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open, hint=4),
     "ended requests are forgotten": Mutant(Ownership, "known", _known_while_it_runs, hint=6),
     "requests beyond a user's share are forgotten with their ownership": Mutant(
-        OpenRecords, "inherit_parked", lambda *_: None, flooded_storm, hint=1
+        OpenRecords, "inherit_parked", lambda *_: 0, flooded_storm, hint=1
+    ),
+    "what another owner has begun of parked requests is forgotten": Mutant(
+        OpenRecords, "inherit_parked", _inherits_unknowing, crammed_storm, hint=8
+    ),
+    "offsets are committed past parked requests": Mutant(OpenRecords, "first_parked", lambda *_: None, crammed_storm),
+    "what comes again while it is parked is opened again": Mutant(
+        OpenRecords, "_is_parked", lambda *_: False, flooded_storm, hint=3
     ),
     "a request overtakes those of its user that are parked": Mutant(
         OpenRecords, "exceeds", _by_share_alone, flooded_storm

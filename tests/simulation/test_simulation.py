@@ -15,6 +15,7 @@ from tests.simulation.big_erasure import big_erasure
 from tests.simulation.deletions import deleting_storm, recalling_deletions, replayed_deletions
 from tests.simulation.faults import (
     corrupt_storm,
+    crammed_storm,
     crowded_storm,
     erasing_storm,
     expiring_storm,
@@ -187,6 +188,13 @@ def test_workers_with_different_models_keep_what_was_decided_about_an_answer(fir
 def test_requests_beyond_their_users_share_are_answered_once_and_in_order(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = flooded_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, FLOODED, AT_ONCE))
+def test_requests_of_a_tenants_many_users_beyond_its_share_are_answered_once(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = crammed_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

@@ -28,6 +28,7 @@ transaction is aborted, the members of the group are committed one by one, and t
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -61,13 +62,14 @@ _AT_ONCE = 100
 @dataclass(frozen=True, slots=True)
 class Commit:
     """What one record leaves behind. `record` is None if no record is finished by it, as in a sweep. The records of
-    `audit` get their place in the chain when they are committed.
+    `audit` get their place in the chain when they are committed. `delivered` is told where the outputs stand.
     """
 
     record: Record | None = None
     changes: tuple[Change, ...] = ()
     outputs: tuple[Outgoing, ...] = ()
     audit: tuple[AuditRecord, ...] = ()
+    delivered: Callable[[Sequence[RecordMetadata]], None] | None = None
 
     @property
     def records(self) -> int:
@@ -287,7 +289,11 @@ class GroupCommitter:
         self._store.apply(changes, applied, now_ms=time.time_ns() // 1_000_000, prints=newest)
         for topic, done in finished.items():
             self._offsets[topic].finish(done)
+        of_outputs = iter(receipts[len(changes) :])
         for entry in group:
+            delivered = [*itertools.islice(of_outputs, len(entry.commit.outputs))]
+            if entry.commit.delivered is not None:
+                entry.commit.delivered(delivered)
             if not entry.committed.done():
                 entry.committed.set_result(None)
         self._observe(commits, time.monotonic() - began)

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from aiokafka import TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
 
 from agents import intake
 from agents.intake import _chunks, _Taking, reader_of
 from app.delivery.commits.commit import Commit, RecordRefusedError
+from app.delivery.commits.handover import Handover, encode_metadata
 from app.delivery.record import Outgoing, Record
 from app.foreign.formats import decode_json
 from app.policy.foreign import IntakeRules
@@ -125,3 +128,56 @@ def test_transactions_are_small_and_cover_every_offset() -> None:
         large: Any = [SimpleNamespace(key=key, value=value, headers=headers, offset=number) for number in range(5)]
         assert [len(chunk) for chunk, _ in _chunks(large, 5)] == [2, 2, 1]
     assert _chunks([], 5) == []
+
+
+@dataclass
+class Taken200:
+    """A foreign topic that never ends, read 200 records at a time, and a broker that knows what has ended."""
+
+    handover: Handover = field(default_factory=Handover)
+    written: int = 0
+
+    async def position(self) -> int:
+        return self.written
+
+    async def poll(self, _wait_ms: int) -> Any:
+        await asyncio.sleep(0)
+        value = b'{"who": "u", "text": "Hi"}'
+        polled = [
+            ConsumerRecord("asks", 1, self.written + one, NOW, 0, None, value, None, 0, len(value), ())
+            for one in range(200)
+        ]
+        return polled, self.written + 200
+
+    def put(self, commit: Commit) -> asyncio.Future[None]:
+        assert commit.delivered is not None
+        receipts = [SimpleNamespace(partition=2, offset=self.written + one) for one in range(200)]
+        commit.delivered(cast(Any, receipts))
+        self.written += 200
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def committed(self, number: int) -> Any:
+        assert number == 2
+        return {"requests": OffsetAndMetadata(self.handover.head, encode_metadata(self.handover))}
+
+
+async def test_a_user_has_a_window_of_requests_that_have_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the topic holds: reading goes on as the handover of the user's partition says that some have ended."""
+    monkeypatch.setattr(intake, "_WAIT_S", 0.0)
+    topic, stop = Taken200(), asyncio.Event()
+    context = SimpleNamespace(queue=topic, clients=topic)
+    store = SimpleNamespace(get=lambda *_: None)
+    partition = SimpleNamespace(context=context, ownership=SimpleNamespace(clock=Clock(), store=store))
+    settings = SETTINGS.model_copy(update={"max_in_flight": 1})
+    reading = asyncio.create_task(
+        _Taking(settings, cast(Any, partition), AT, RULES, decode_json, stop).read(cast(Any, topic))
+    )
+    for head, ahead, written in ((0, 0, 200), (100, 0, 200), (100, 6, 400), (300, 0, 400), (310, 0, 600)):
+        topic.handover = Handover(head=head, ahead=tuple(range(head + 1, head + 1 + ahead)))
+        for _ in range(600):
+            await asyncio.sleep(0)
+        assert topic.written == written, (head, ahead)
+    stop.set()
+    await reading

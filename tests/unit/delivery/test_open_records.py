@@ -146,7 +146,7 @@ def test_what_is_parked_survives_its_ownership_and_goes_on_in_order() -> None:
     assert [one.offset for one in records.in_memory()] == [0, 1, 2, 4, 9]
     assert records.oldest_request == 1000
     after = room(4)
-    after.inherit_parked(records, 1, frozenset({6}))
+    assert after.inherit_parked(records, 1, frozenset({6})) == 9
     assert (after.parked, after.first_parked(), after.next_parked(b"ann")) == (1, 8, 8)
     after.park(record(7))
     assert (after.first_parked(), after.next_parked(b"ann"), after.wanted.is_set()) == (7, 7, True)
