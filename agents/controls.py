@@ -7,7 +7,8 @@ and the steps are repeated:
    because a wrong partitioner may have put records of the user there. Sinks of other systems learn of it from the topic
    `erasures`. From then on, nothing older than the mark is remembered, indexed or served, although it is still there:
    whoever reads or keeps something of a conversation asks its marks (`PartitionMarks.of`), its user's and its own.
-2. The running answers end, and nothing of them is kept.
+2. The running answers end, and nothing of them is kept. One that was asked later goes on; if it has read what is
+   erased, nothing of it is kept either (`Run.forgets`).
 3. The rows are deleted, some hundred in a transaction: a user may have a million.
 4. Milvus deletes its rows.
 5. One transaction notes in the mark that all is deleted, and commits the record's offset.
@@ -32,7 +33,6 @@ from app.audit.records import audit_of_erasure, audit_of_gateway
 from app.delivery.cancels import REMEMBERED_S, Cancels
 from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import rejected
-from app.delivery.inflight import Forgets, InFlight
 from app.delivery.partition import Partition, State
 from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, Outgoing, Record, outgoing
@@ -157,8 +157,8 @@ class Controls:
         """Do steps 1 and 2. Commits that are already queued run before ours, so what they write is hidden, too."""
         ownership = partition.ownership
         for inflight in ownership.inflight_requests.values():
-            if scope.includes(*inflight.accepted.conversation):
-                _forget_inflight(inflight, at)
+            if scope.includes(*inflight.accepted.conversation) and inflight.accepted.at <= at:
+                inflight.stop.now(FinishReason.CANCELLED)
         is_first = not is_forwarded(record.headers)
         now = ownership.clock.now()
         sent = (*self._forwarded(partition, scope, at), *self._for_sinks(scope, at, now)) if is_first else ()
@@ -197,16 +197,6 @@ async def _delete_rows(partition: Partition, scope: Scope, mark: Erased) -> None
                 await partition.commit(Commit(None, now), urgent=True)
             elif more or again:
                 await asyncio.sleep(_REST_S)
-
-
-def _forget_inflight(inflight: InFlight, at: int) -> None:
-    if inflight.accepted.at <= at:
-        inflight.forgets = Forgets.ALL
-        inflight.stop.now(FinishReason.CANCELLED)
-    elif inflight.reads_past:
-        inflight.forgets = Forgets.ALL  # asked after the erasure, but it may quote what was erased
-    else:
-        inflight.forgets = max(inflight.forgets, Forgets.MEMORY)
 
 
 def _marked(scope: Scope, mark: Erased) -> Change:

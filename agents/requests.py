@@ -21,7 +21,7 @@ from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import unexpected_in
 from app.delivery.escalation import ESCALATING
-from app.delivery.inflight import Forgets, InFlight
+from app.delivery.inflight import InFlight
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions
@@ -95,11 +95,11 @@ class Requests:
     def _admit(self, partition: Partition, inflight: InFlight) -> None:
         accepted, stop = inflight.accepted, inflight.stop
         partition.ownership.inflight_requests[inflight.key] = inflight
-        inflight.forgets = _forgets(partition, accepted)
         if on_commit := self._cancels.pop(inflight.key):
             stop.is_cancelled = True
             inflight.on_commit.append(on_commit)
-        if on_commit or inflight.forgets:
+        marks = partition.ownership.marks.of(*accepted.conversation)
+        if on_commit or marks.forbid(accepted.at, accepted.former.begun_at):
             stop.now(FinishReason.CANCELLED)
         self._observer.admitted(partition.number, inflight)
         left_s = _left_s(accepted, partition.ownership.clock.now())
@@ -180,13 +180,3 @@ def _left_s(accepted: Accepted, now: int) -> float | None:
     if accepted.request.deadline_ms is None:
         return None
     return (min(accepted.record.timestamp, now) + accepted.request.deadline_ms - now) / 1000
-
-
-def _forgets(partition: Partition, accepted: Accepted) -> Forgets:
-    """Nothing of it may be kept if it was sent before its user or its conversation was erased, or if it began before
-    the erasure was applied, so that tokens already written may quote what was erased.
-    """
-    answer = accepted.former.answer
-    begun_at = answer.segments[0].timestamp or 0 if answer is not None and answer.segments else None
-    marks = partition.ownership.marks.of(*accepted.conversation)
-    return Forgets.ALL if marks.forbid(accepted.at, begun_at) else Forgets.NOTHING

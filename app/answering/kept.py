@@ -15,7 +15,6 @@ from app.audit.records import audit_of_refusal, audit_of_request
 from app.delivery.accepted import Accepted
 from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import refused, report_refusal
-from app.delivery.inflight import Forgets
 from app.delivery.record import Outgoing, Record, outgoing
 from app.settings import Settings
 from app.wire.error import WireError
@@ -73,19 +72,18 @@ Leave = Callable[[Kept], Kept]
 
 def commit_of(run: Run, leaves: Sequence[Leave], end: TokenEvent, now: int) -> Commit:
     """The commit of a request whose answer has its `end`; `now` is the broker's clock in Unix milliseconds."""
-    accepted, inflight = run.accepted, run.inflight
+    accepted = run.accepted
+    run.drop_erased()
     kept = _kept(run, end, now) if end.type is EventType.DONE else Kept()
     for leave in leaves:
         kept = leave(kept)
     changes, outputs = [*kept.changes, ended_row(accepted, now)], [*kept.outputs]
     if kept.turn is not None:
-        turn = outgoing(run.settings, "turns", accepted.record.key, kept.turn, inflight.trace_headers)
+        turn = outgoing(run.settings, "turns", accepted.record.key, kept.turn, run.inflight.trace_headers)
         outputs.insert(0, turn)
     if kept.row is not None and not kept.is_empty:
-        before = None if inflight.forgets else run.conversation
-        remembered = run.rules.remember(before, kept.row, accepted.at)
-        marks = run.partition.ownership.marks.of(*accepted.conversation)
-        remembered = msgspec.structs.replace(remembered, erased_at=marks.at)
+        remembered = run.rules.remember(run.conversation, kept.row, accepted.at)
+        remembered = msgspec.structs.replace(remembered, erased_at=run.marks.at)
         key = records.key(*accepted.conversation)
         changes.insert(0, Change(Table.CONVERSATIONS, key, records.encode(remembered)))
     audit = audit_of_request(accepted, run.answer, end, now)
@@ -122,8 +120,7 @@ def kept_bytes(accepted: Accepted, memory: tuple[records.Turn, ...], plan: Plan)
 
 
 def _kept(run: Run, end: TokenEvent, now: int) -> Kept:
-    request, answer, forgets = run.accepted.request, run.answer, run.inflight.forgets
-    memory = () if forgets else run.memory
+    request, answer, memory = run.accepted.request, run.answer, run.memory
     calls = tuple(ToolCall(call.name, call.arguments, call.id) for call in end.tool_calls or ())
     text = beginning_of(request) + answer.text_of_round
     row = records.Turn(
@@ -135,12 +132,12 @@ def _kept(run: Run, end: TokenEvent, now: int) -> Kept:
         before=before_of(request),
         after=request.previous_request_id or "",
     )
-    is_remembered = forgets is not Forgets.ALL and request.store and not request.is_raw
-    kept = Kept(_turn(run, memory, end, now), row if is_remembered else None, is_empty=not (answer.text or calls))
+    is_remembered = not run.forgets and request.store and not request.is_raw
+    kept = Kept(_turn(run, end, now), row if is_remembered else None, is_empty=not (answer.text or calls))
     return kept.without_texts() if run.hides_turn else kept
 
 
-def _turn(run: Run, memory: tuple[records.Turn, ...], end: TokenEvent, now: int) -> Turn:
+def _turn(run: Run, end: TokenEvent, now: int) -> Turn:
     accepted, answer, plan = run.accepted, run.answer, run.answer.plan
     request, started = accepted.request, run.inflight.timeline.started
     calls = tuple(ToolCallOnWire(one.id, one.name, one.arguments) for one in end.tool_calls or ())
@@ -148,7 +145,7 @@ def _turn(run: Run, memory: tuple[records.Turn, ...], end: TokenEvent, now: int)
         request_id=request.request_id,
         user_id=request.user_id,
         conversation_id=request.conversation_id,
-        prompt=question_of(request, memory),
+        prompt=question_of(request, run.memory),
         answer=answer.text,
         finish_reason=end.finish_reason or FinishReason.STOP,
         usage=end.usage or Usage(0, answer.index),

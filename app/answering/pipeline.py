@@ -99,7 +99,7 @@ class Answering:
         answer.keep_room(size)
         for stage in self.stages:
             plan = stage.read(plan, self.run.memory)
-        self.run.inflight.reads_past = bool(self.run.memory or plan.recalled)
+        self.run.reads_past = bool(self.run.memory or plan.recalled)
         await self.run.replan(plan)
         answer.continue_after(answer.rounds.until(answer.index))
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from app.answering.batches import Batches
 from app.answering.dialogue import Dialogue, memory_of
-from app.delivery.inflight import Forgets, InFlight
+from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.attempts import write_attempt
@@ -21,6 +21,7 @@ from models.generation import End, FinishReason, Stream, Usage
 from models.registry import ModelRegistry, ServedModel
 from tables import records
 from tables.conversations import MemoryRules
+from tables.erasures import Marks
 from tables.records import Conversation, Table, Turn
 
 T = TypeVar("T")
@@ -47,6 +48,8 @@ class Run:
     """One request while it is answered. Belongs to one ownership of its partition.
 
     conversation, memory: As it was stored when it was last read, and the turns of it that the request sees.
+    erased_at: The last erasure of it by then, Unix milliseconds.
+    reads_past: The prompt contains earlier turns, so the answer may quote them.
     answer: What readers have, with the plan in force.
     sees: What the stages do to a dialogue before a model reads it.
     spent: Tokens that were computed for it and that the usage of its end does not have.
@@ -64,6 +67,7 @@ class Run:
         self.settings, self.models, self.rules, self.batches = settings, models, rules, batches
         self.partition, self.inflight, self.accepted = partition, inflight, inflight.accepted
         self.spent = 0
+        self.reads_past = False
         self._stream: Stream | None = None
         self.sees: Sequence[See] = ()
         self.read_conversation()
@@ -95,7 +99,19 @@ class Run:
     @property
     def hides_turn(self) -> bool:
         """Whether the record of its turn has no texts."""
-        return self.inflight.forgets is Forgets.ALL or not self.accepted.request.store
+        return self.forgets or not self.accepted.request.store
+
+    @property
+    def forgets(self) -> bool:
+        """Whether nothing of it may be kept, because of an erasure: it was asked before, or its answer may quote what
+        was erased.
+        """
+        marks, begun_at = self.marks, self.accepted.former.begun_at
+        return marks.forbid(self.accepted.at, begun_at) or (self.reads_past and self.erased_at < marks.at)
+
+    @property
+    def marks(self) -> Marks:
+        return self.partition.ownership.marks.of(*self.accepted.conversation)
 
     async def replan(self, plan: Plan) -> None:
         """Put the plan in force; raises `Over` if the guard ends the answer by it."""
@@ -132,16 +148,21 @@ class Run:
             yield
 
     def read_conversation(self) -> None:
+        self.erased_at = self.marks.at
         self.conversation, self.memory = self.remembered()
+
+    def drop_erased(self) -> None:
+        """Forget what was read before an erasure that has come since."""
+        if self.erased_at < self.marks.at:
+            self.conversation, self.memory = None, ()
 
     def remembered(self) -> tuple[Conversation | None, tuple[Turn, ...]]:
         """The conversation as it is stored now, and the turns of it that the request sees. Rows that an erasure has
         not deleted yet count as deleted.
         """
-        ownership = self.partition.ownership
-        raw = ownership.store.get(Table.CONVERSATIONS, records.key(*self.accepted.conversation))
+        raw = self.partition.ownership.store.get(Table.CONVERSATIONS, records.key(*self.accepted.conversation))
         conversation = None if raw is None else records.decode_row(raw, Conversation)
-        if conversation is not None and ownership.marks.of(*self.accepted.conversation).hide(conversation):
+        if conversation is not None and self.marks.hide(conversation):
             conversation = None
         return conversation, memory_of(self.accepted, conversation, self.rules)
 

@@ -35,6 +35,11 @@ class Former:
         return self.answer is not None and bool(self.answer.segments)
 
     @property
+    def begun_at(self) -> int | None:
+        """When its first token was written, Unix milliseconds; None if readers have none."""
+        return self.answer.segments[0].timestamp or 0 if self.answer is not None and self.answer.segments else None
+
+    @property
     def position(self) -> int:
         """The index of the next token."""
         return 0 if self.answer is None else self.answer.position

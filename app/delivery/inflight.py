@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,18 +12,6 @@ from app.delivery.resume.quarantine import AttemptCount
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.stop_handle import StopHandle
 from app.wire.event import TokenEvent
-
-
-class Forgets(enum.IntEnum):
-    """What of a request may not be kept, because its user was erased.
-
-    MEMORY: The turns before it: the erasure came while it waited.
-    ALL: Anything: it was sent before the erasure, or its answer may quote what was erased.
-    """
-
-    NOTHING = 0
-    MEMORY = 1
-    ALL = 2
 
 
 @dataclass(slots=True)
@@ -49,8 +36,6 @@ class InFlight:
 
     answer: What readers have of it, with the plan in force; None until its turn comes.
     attempts: How often workers were lost with it.
-    forgets: What of it may not be kept.
-    reads_past: Its prompt contains earlier turns, so its answer may quote them.
     trace_headers: Added to every record that is written for it; an observer may replace them when it is admitted.
     on_commit: Called after its commit.
     """
@@ -60,8 +45,6 @@ class InFlight:
     timeline: Timeline = field(default_factory=Timeline)
     attempts: AttemptCount = field(default_factory=AttemptCount)
     answer: AnswerLog | None = None
-    forgets: Forgets = Forgets.NOTHING
-    reads_past: bool = False
     trace_headers: tuple[tuple[str, bytes], ...] = ()
     on_commit: list[Callable[[], None]] = field(default_factory=list)
 

@@ -23,7 +23,7 @@ from app.answering.off_loop import off_loop
 from app.answering.run import Run
 from app.answering.stage import Feature, Stage
 from app.delivery.commits.commit import Commit, LostError
-from app.delivery.inflight import Forgets, InFlight, Outcome
+from app.delivery.inflight import InFlight, Outcome
 from app.delivery.record import outgoing
 from app.policy.file import Policy, Route
 from app.prices import PriceList
@@ -95,7 +95,7 @@ class Shadowed(Stage):
     def committed(self, outcome: Outcome) -> None:
         """Ask the other arm if the committed answer is chosen for a comparison."""
         run, shadows, request, plan = self.run, self._shadows, self.run.accepted.request, outcome.answer.plan
-        is_kept = run.inflight.forgets is not Forgets.ALL and plan.cached is None
+        is_kept = not run.forgets and plan.cached is None
         is_plain = not request.tools and (request.best_of or 1) == 1
         is_compared = outcome.end.finish_reason in _COMPARED and is_kept and is_plain
         if not is_compared or shadows.running >= MOST_SHADOWS:

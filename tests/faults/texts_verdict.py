@@ -73,7 +73,8 @@ def judge_texts(
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
         for before in candidates:
-            seen = [[*first, *before], [*recalled, *before]]
+            own = before if not request.get("messages") or request.get("continue_conversation") else []
+            seen = [[*first, *own], [*recalled, *own]]
             turns_now: list[PastTurn] = []
             for rounds in range(1, 2 + (len(topics.calls.get(key, ())) if recalled != first else 0)):
                 turns_now += _turns_now(seen, rounds, key, request, turn, tokens, authors, topics, settings, mask)

@@ -125,6 +125,8 @@ class Broker:
         """Unclean ones: an idempotent producer's sequence does not match the log any more after one."""
         self.trouble = 0.0
         """How likely a call is to fail, before or after it has taken effect."""
+        self.late: dict[str, float] = {}
+        """Most seconds by which a topic's records reach workers late."""
 
     def log(self, at: TopicPartition) -> Log:
         return self.logs.setdefault(at, Log())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
+from app.delivery.record import CONTROLS
 from tests.simulation.faults import (
     FAULTS,
     MILVUS_TROUBLE_S,
@@ -13,6 +14,7 @@ from tests.simulation.faults import (
     kill,
     rebalance,
     replayed_turns,
+    stop,
     suspend,
 )
 from tests.simulation.scenario import Conditions, Load, Simulation
@@ -42,6 +44,25 @@ def deleting_storm(seed: int) -> Simulation:
     conditions = Conditions(milvus=seed % 2 == 1 or chance.random() < 0.3, skew=chance.random() < 0.3)
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     inflict_some(simulation, (*FAULTS, suspend, expire_log))
+    return simulation
+
+
+def late_erasures(seed: int) -> Simulation:
+    """Erasures that reach their worker late, beside long answers that were asked for meanwhile."""
+    chance = random.Random(f"late erasures {seed}")
+    load = Load(
+        requests=14,
+        users=2,
+        conversations=chance.choice((0, 2)),
+        tokens=chance.choice((4, 12)),
+        erases=0.3,
+        deletes=chance.choice((0.0, 0.3)),
+        repeats=0.1,
+        whole=chance.choice((0.0, 0.4)),
+    )
+    simulation = Simulation(seed, workers=1 + seed % 2, partitions=1 + seed // 2 % 2, load=load)
+    simulation.broker.late[CONTROLS] = chance.choice((1.0, 4.0))
+    inflict_some(simulation, (kill, suspend, rebalance, stop))
     return simulation
 
 

@@ -79,6 +79,15 @@ class Erasures:
         for key, questions in prompts.items():
             yield from self._told(key, questions, sent)
 
+    def quoting(self, turns: Iterable[Turn], read: Mapping[Key, Iterable[str]]) -> Iterator[str]:
+        """Turns with the text of an answer to a prompt that had what is erased, once the mark stands in the table."""
+        for turn in turns:
+            key = (turn.user_id, turn.request_id)
+            for source in read.get(key, ()) if turn.answer else ():
+                met = {*self.that_met((key[0], source))} & {*self._about(key)}
+                if source != key[1] and any(turn.created_at > self.marked.get(about, -1) for about in met):
+                    yield f"{met} are erased, and the turn of {key} may quote {source}"
+
     def _told(self, key: Key, sources: Iterable[str], sent: Mapping[Key, int]) -> Iterator[str]:
         for source in sources:
             met = self.that_met((key[0], source)) if source != key[1] else []

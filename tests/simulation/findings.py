@@ -14,6 +14,7 @@ from aiokafka import TopicPartition
 
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.partition import Partition, State
+from app.reader import ReaderRule
 from app.search.rows import rows_of
 from app.wire.codec import decode
 from app.wire.dead_letters import cause_from
@@ -136,7 +137,8 @@ class Findings:
         wrong += erasures.kept(self._turns(), self._stores())
         wrong += erasures.wrong_for_sinks(self._read("erasures"))
         wrong += erasures.quoted(verdict.plans, verdict.ever_recalled, sent)
-        wrong += erasures.read(self._sim.prompts, sent)
+        wrong += erasures.read({key: set().union(*read.values()) for key, read in self._sim.prompts.items()}, sent)
+        wrong += erasures.quoting(self._turns(), self._questions_behind_answers())
         wrong += self._told_secrets(erasures)
         return Outcome(verdict, self._sim.world.steps, wrong, self._crashes())
 
@@ -354,6 +356,15 @@ class Findings:
             for partition in process.worker.partitions.all.values()
             if partition.state is State.OWNED
         ]
+
+    def _questions_behind_answers(self) -> dict[Key, set[str]]:
+        """The requests whose questions stood in the prompts of what readers have of each answer."""
+        rule = ReaderRule(remember=1 << 60)
+        for entry in self._innocent.tokens(self._events):
+            rule.read(entry.partition, entry.offset, decode(TokenEvent, entry.value, entry.headers))
+        digests = {key: {one.prompt_digest or "" for one in answer.segments} for key, answer in rule.answers.items()}
+        prompts = self._sim.prompts
+        return {key: set().union(*(prompts[key].get(one, ()) for one in digests.get(key, ()))) for key in prompts}
 
     def _told_secrets(self, erasures: Erasures) -> list[str]:
         """Requests after an erasure of their user whose model has read what is older (big_erasure.py)."""

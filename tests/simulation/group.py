@@ -128,7 +128,8 @@ class Feed:
     def poke(self) -> None:
         if not self._fetching and not self.paused:
             self._fetching = True
-            self._world.after(self._world.latency(), self._fetch)
+            late = self._process.broker.late.get(self._topic, 0.0)
+            self._world.after(self._world.latency() + (late and late * self._world.random.random()), self._fetch)
 
     def hand_out_late(self, former: Feed) -> None:
         """What was fetched under the former assignment comes under this one, without its first; then all come again."""

@@ -28,7 +28,7 @@ from app.wire.event import TokenEvent
 from app.wire.ids import partition_for
 from app.wire.limits import MAX_RECORD_BYTES
 from models.generation import Job
-from models.paced import VERSION
+from models.paced import VERSION, BytePrompts
 from tests.faults.load import TOOLS
 from tests.faults.verdict import Key
 from tests.simulation import foreign, results
@@ -95,6 +95,8 @@ class Load:
     """Share of requests that come by topics of others (foreign.py)."""
     talks: float = 0.0
     """Share of requests that continue their conversation by messages."""
+    whole: float = 0.0
+    """Share of requests that bring their whole context, and are remembered all the same."""
     tenant: str | None = None
     """Whose requests all are."""
     results: float = 0.0
@@ -200,8 +202,8 @@ class Simulation:
         """Hostile records by topic, partition and offset (hostile.py)."""
         self.told_secrets: set[Key] = set()
         """Requests whose model has read what a user's erasure has to hide (big_erasure.py)."""
-        self.prompts: dict[Key, set[str]] = {}
-        """The requests whose questions models have read, by the requests that they answered."""
+        self.prompts: dict[Key, dict[str, set[str]]] = {}
+        """The requests whose questions models have read, by the requests that they answered and the prompt's digest."""
         self.torn: set[Key] = set()
         """Requests whose events Kafka has lost."""
         self.milvus = MilvusServer(late=0.1) if conditions.milvus else None
@@ -224,7 +226,7 @@ class Simulation:
         if SECRET in prompt:
             self.told_secrets.add((user, request_id))
         questions = {f"r{number.decode()}" for number in _QUESTION.findall(prompt)}
-        self.prompts.setdefault((user, request_id), set()).update(questions)
+        self.prompts.setdefault((user, request_id), {})[BytePrompts().of_ids(prompt).digest] = questions
         return (user, request_id) in self.deadly
 
     @property
@@ -390,7 +392,7 @@ class Simulation:
             request["max_tokens"] = self.random.randint(1, 2 * load.tokens)
             request |= self._tools_of(number, load) | self._same_of(number, load)
             request |= self._recall_of(load) | self._reasoning_of(load)
-            request = self._talk_of(request, load)
+            request = self._whole_of(self._talk_of(request, load), load)
             request = {**self._conversation_of(load), **request}
             request |= {} if load.tenant is None else {"tenant": load.tenant}
             if self.random.random() < load.pauses:
@@ -480,6 +482,12 @@ class Simulation:
             return request
         said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": request.pop("prompt")}]
         return {**request, "messages": said, "continue_conversation": True}
+
+    def _whole_of(self, request: dict[str, object], load: Load) -> dict[str, object]:
+        if "prompt" not in request or not load.whole or self.random.random() >= load.whole:
+            return request
+        said = [{"role": "user", "content": request.pop("prompt")}]
+        return {**request, "messages": said}
 
     def _same_of(self, number: int, load: Load) -> dict[str, object]:
         if not load.same or self.random.random() >= load.same:

@@ -20,13 +20,13 @@ from app.answering import run as run_module
 from app.answering.run import Run
 from app.audit.records import audit_of_request
 from app.delivery import dead_letters
-from app.delivery.accepted import Accepted
+from app.delivery.accepted import Accepted, Former
 from app.delivery.clock import BrokerClock
 from app.delivery.commits import commit
 from app.delivery.commits.audit_chain import extend
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.handover import Handover, Offsets
-from app.delivery.inflight import Forgets, InFlight
+from app.delivery.inflight import InFlight
 from app.delivery.marks import PartitionMarks
 from app.delivery.open_records import OpenRecords, _owners_of
 from app.delivery.ownership import Ownership
@@ -50,12 +50,11 @@ from tables.tool_calls import ToolRounds, row
 from tables.usage import Windows
 from tests.simulation.big_erasure import big_erasure
 from tests.simulation.broker import Broker, Writer
-from tests.simulation.deletions import deleting_storm, replayed_deletions
+from tests.simulation.deletions import deleting_storm, late_erasures, replayed_deletions
 from tests.simulation.faults import (
     FAULTS,
     crammed_storm,
     crowded_storm,
-    erasing_storm,
     expiring_storm,
     flooded_storm,
     kill,
@@ -184,16 +183,6 @@ _handover = Ownership._handover
 def _without_ahead(ownership: Ownership, finished: Any, epoch: int) -> Handover:
     whole = _handover(ownership, finished, epoch)
     return Handover(whole.head, whole.epoch, whole.tokens_offset, whole.floor, (), whole.lost_epoch)
-
-
-def _forget_no_history(inflight: Any, at: int) -> None:
-    if inflight.accepted.at <= at:
-        inflight.forgets = Forgets.ALL
-        inflight.stop.now(controls.FinishReason.CANCELLED)
-
-
-def _forget_no_inflight(_claim: Any, _at: int) -> None:
-    return None
 
 
 def _whatever_is_there(run: Run) -> Any:
@@ -331,10 +320,14 @@ MUTANTS: dict[str, Mutant] = {
         BrokerClock, "_latest", _lower_bound, suspended_fence, hint=61
     ),
     "an erasure leaves running answers their history": Mutant(
-        controls, "_forget_inflight", _forget_no_history, erasing_storm, hint=424
+        Run, "forgets", property(lambda run: run.marks.cover(run.accepted.at)), late_erasures, hint=23
     ),
-    "an erasure leaves running answers alone": Mutant(
-        controls, "_forget_inflight", _forget_no_inflight, erasing, hint=2
+    "an erasure leaves running answers alone": Mutant(Run, "forgets", property(lambda _: False), erasing, hint=4),
+    "an erasure leaves a request that goes on what it has read": Mutant(
+        Run, "drop_erased", lambda _: None, late_erasures, hint=3
+    ),
+    "an erasure leaves what a former owner has written": Mutant(
+        Former, "begun_at", property(lambda _: None), late_erasures, hint=64
     ),
     "who reads a conversation does not ask the mark": Mutant(
         Run, "remembered", _whatever_is_there, big_erasure, hint=1
@@ -347,7 +340,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "nobody asks the mark of a conversation": Mutant(PartitionMarks, "of", _of_the_user_alone, deleting_storm, hint=1),
     "the erasure of a conversation leaves running answers alone": Mutant(
-        controls, "_forget_inflight", _forget_no_inflight, deleting_storm
+        Run, "forgets", property(lambda _: False), deleting_storm
     ),
     "the erasure of a conversation reaches the user's others": Mutant(
         Scope, "includes", _whatever_the_conversation, deleting_storm, hint=2

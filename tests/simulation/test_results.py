@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.answering import job, kept
+from app.answering.run import Run
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Turn
 from tests.simulation.faults import FAULTS, expire_log, inflict_some, suspend
@@ -36,6 +37,15 @@ def returning_storm(seed: int) -> Simulation:
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
     inflict_some(simulation, (*FAULTS, suspend, expire_log))
     return simulation
+
+
+RETURNING_FOUND = (120, 136, 141, 205, 261128029, 261128039, 261128072)
+
+
+@pytest.mark.parametrize("seed", RETURNING_FOUND)
+def test_a_result_keeps_its_question_where_an_erasure_is_applied_late(seed: int) -> None:
+    outcome = returning_storm(seed).run()
+    assert outcome.clean, outcome.line()
 
 
 @pytest.mark.parametrize("first", range(0, STORMS, AT_ONCE))
@@ -70,6 +80,12 @@ def _question_of_nobody(request: Any, memory: Any) -> str:
     return str(request.question) if request.tool_results is None else ""
 
 
+def _forgets_what_waited(run: Run) -> None:
+    """As if an erasure were about all that a request reads which was asked before it was carried out."""
+    if any(run.accepted.at <= mark.applied for mark in run.marks.marks):
+        run.conversation, run.memory = None, ()
+
+
 MUTANTS: dict[str, Mutant] = {
     "results do not reach the model": Mutant(job, "steps_of", lambda *_: (), returning_storm),
     "results of calls that nobody has made are answered": Mutant(
@@ -79,6 +95,9 @@ MUTANTS: dict[str, Mutant] = {
         MemoryRules, "remember", _beside_the_turn_that_asked, returning_storm
     ),
     "a turn with results loses its question": Mutant(kept, "question_of", _question_of_nobody, returning_storm),
+    "an erasure forgets what was said after it": Mutant(
+        Run, "drop_erased", _forgets_what_waited, returning_storm, hint=19
+    ),
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.big_erasure import big_erasure
-from tests.simulation.deletions import deleting_storm, recalling_deletions, replayed_deletions
+from tests.simulation.deletions import deleting_storm, late_erasures, recalling_deletions, replayed_deletions
 from tests.simulation.faults import (
     corrupt_storm,
     crammed_storm,
@@ -208,6 +208,7 @@ def test_requests_of_a_tenants_many_users_beyond_its_share_are_answered_once(fir
         rebalance_while_away,
         erasing_storm,
         repeated_erasures,
+        late_erasures,
         replayed_turns,
         replayed_deletions,
         recalling_deletions,

@@ -10,7 +10,6 @@ from agents.controls import Controls
 from agents.turns import Turns
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
-from app.delivery.inflight import Forgets
 from app.delivery.partition import State
 from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, Record
@@ -154,17 +153,13 @@ async def test_erase_from_a_fast_clock_counts_as_of_now() -> None:
     assert bench.partition.row(Table.ERASED, Erased, "ann").at == NOW
 
 
-async def test_erase_ends_older_answers_and_leaves_nothing_of_those_that_build_on_the_past() -> None:
+async def test_erase_ends_older_answers_of_its_user() -> None:
     bench = Bench()
     older, other = inflight_of(request_id="older"), inflight_of(request_id="other", user_id="bob")
-    builds, fresh = (inflight_of(request_id=name, at=NOW) for name in ("builds", "fresh"))
-    builds.reads_past = True
-    bench.partition.ownership.inflight_requests = {inflight.key: inflight for inflight in (older, builds, fresh, other)}
+    fresh = inflight_of(request_id="fresh", at=NOW)
+    bench.partition.ownership.inflight_requests = {inflight.key: inflight for inflight in (older, fresh, other)}
     await erased(bench, at=ASKED_AT + 5)
-    assert (older.forgets, older.stop.reason) == (Forgets.ALL, "cancelled")
-    assert (builds.forgets, builds.stop.reason) == (Forgets.ALL, None)
-    assert (fresh.forgets, fresh.stop.reason) == (Forgets.MEMORY, None)
-    assert (other.forgets, other.stop.reason) == (Forgets.NOTHING, None)
+    assert [one.stop.reason for one in (older, fresh, other)] == ["cancelled", None, None]
 
 
 def commits_of(bench: Bench, table: Table) -> list[int]:
@@ -246,7 +241,6 @@ async def test_erase_of_a_conversation_leaves_the_others(control: Any) -> None:
     running = [inflight_of(request_id=name, conversation_id=name) for name in ("c", "d")]
     bench.partition.ownership.inflight_requests = {one.key: one for one in running}
     await erased(bench, control, at=ASKED_AT + 5)
-    assert [one.forgets for one in running] == [Forgets.ALL, Forgets.NOTHING]
     assert [one.stop.reason for one in running] == ["cancelled", None]
     left = [bench.partition.row(Table.CONVERSATIONS, Conversation, "ann", name) for name in ("c", "d")]
     assert left == [None, Conversation(1)]
@@ -385,7 +379,7 @@ async def test_erase_counts_for_requests_of_its_own_millisecond(before_ms: int, 
     inflight = inflight_of(at=NOW - 1000 - before_ms)
     bench.partition.ownership.inflight_requests[inflight.key] = inflight
     await erased(bench)
-    assert (inflight.forgets is Forgets.ALL) == is_older
+    assert (inflight.stop.reason is not None) == is_older
 
 
 async def test_erase_under_way_has_an_age_until_milvus_is_done() -> None:

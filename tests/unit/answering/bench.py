@@ -52,7 +52,7 @@ from models.generation import (
 from models.registry import ModelRegistry, ServedModel
 from tables import records
 from tables.conversations import MemoryRules
-from tables.records import Change, Conversation, Table
+from tables.records import Change, Conversation, Erased, Table
 from tests.simulation.memory_store import Disk, MemoryStore
 from tests.unit.answering.word_engine import Before, model, words_of
 
@@ -391,6 +391,13 @@ async def same_at_every_cut(run: Rerun, facts: Callable[[Told], object] = lambda
             assert facts(resumed) == facts(whole), f"behind event {cut}: {events[-1]}"
             assert resumed.plan == whole.plan, f"behind event {cut}: {events[-1]}"
     return whole
+
+
+def partition_with_erasure(at: int = ASKED_AT) -> BenchPartition:
+    """One in which the user's erasure of that time is applied, and not done."""
+    partition = BenchPartition()
+    partition.put(Table.ERASED, Erased(at, applied=NOW), "ann")
+    return partition
 
 
 def stop_at(index: int, reason: FinishReason = FinishReason.CANCELLED) -> tuple[Before, Prepare]:

@@ -8,7 +8,7 @@ import pytest
 from app.answering.kept import commit_of, refusal_of
 from app.answering.run import Run
 from app.delivery.accepted import Former
-from app.delivery.inflight import Forgets, InFlight
+from app.delivery.inflight import InFlight
 from app.delivery.record import REQUESTS, Record
 from app.settings import Settings
 from app.wire.codec import decode
@@ -19,7 +19,8 @@ from app.wire.turn import Turn as WireTurn
 from models.generation import Delta, End, FinishReason, Usage
 from tables import records
 from tables.conversations import MemoryRules
-from tables.records import Conversation, Table, Turn
+from tables.erasures import Scope
+from tables.records import Conversation, Erased, Table, Turn
 from tests.unit.answering.runs import run_of
 from tests.unit.delivery.fake_partition import FakeLog, FakePartition
 from tests.unit.delivery.inflight_requests import ASKED_AT, answer_with, inflight_of
@@ -87,8 +88,9 @@ async def test_an_error_leaves_its_id_alone() -> None:
 async def test_an_erased_user_leaves_a_turn_without_text_and_no_memory() -> None:
     run = run_with(inflight_of())
     end = await answered(run)
-    run.inflight.forgets = Forgets.ALL
-    commit = commit_of(run, (), end, NOW)
+    mark = Erased(ASKED_AT, applied=NOW)
+    with run.partition.ownership.marks.deciding(Scope("ann"), mark):
+        commit = commit_of(run, (), end, NOW)
     turn = decode(WireTurn, commit.outputs[0].value)
     assert (turn.prompt, turn.answer) == ("", "")
     assert [change.table for change in commit.changes] == [Table.ENDED]

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from app.answering.pipeline import Answering
-from app.delivery.inflight import Forgets, InFlight
+from app.delivery.inflight import InFlight
 from app.delivery.resume.quarantine import MOST_ATTEMPTS
 from app.policy.file import Policy
 from app.wire.event import ATTEMPT, EventType, Notice, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
+from models.chat import ChatMessage, ToolCall
 from models.generation import End, FinishReason, Job, Stream, StreamEvent, Usage
 from tables import records
 from tables.records import Conversation, Erased, Table, Turn
@@ -155,16 +156,59 @@ async def test_what_an_erasure_has_not_deleted_yet_is_not_read_and_the_row_names
     assert (_conversation(told).erased_at, len(_conversation(told).turns)) == (ASKED_AT - 100, 1)
 
 
-@pytest.mark.parametrize("forgets", list(Forgets))
-async def test_what_is_kept_of_a_request_whose_user_was_erased(forgets: Forgets) -> None:
-    def erase(inflight: InFlight) -> None:
-        inflight.forgets = forgets
+@pytest.mark.parametrize("whole_context", [False, True])
+@pytest.mark.parametrize("comes", ["never", "while it waits", "while it is answered"])
+@pytest.mark.parametrize("row_has_met_it", [False, True])
+async def test_what_was_said_before_an_erasure_is_forgotten_and_what_came_later_is_not(
+    whole_context: bool, comes: str, row_has_met_it: bool
+) -> None:
+    """The erasure is older than the request; the conversation's row was written before its mark, or behind it."""
+    at = ASKED_AT - 100
+    partition = _remembering(EARLIER, erased_at=at * row_has_met_it)
+    if row_has_met_it:
+        partition.put(Table.ERASED, Erased(at, applied=at + 10), "ann")
 
-    told = await answered(partition=_remembering(EARLIER), prepare=erase)
+    def erase(*_: object) -> None:
+        if comes != "never" and not row_has_met_it:
+            partition.put(Table.ERASED, Erased(at, applied=NOW), "ann")
+
+    how: dict[str, Any] = {"prompt": None, "messages": [{"role": "user", "content": "why?"}]} if whole_context else {}
+    if comes == "while it waits":
+        erase()
+    told = await answered(
+        models=[model(before=erase)] if comes == "while it is answered" else (), partition=partition, **how
+    )
     assert told.turn is not None
-    assert (bool(told.turn.prompt), bool(told.turn.answer)) == ((forgets is not Forgets.ALL),) * 2
-    kept = {Forgets.NOTHING: ["r0", "r1"], Forgets.MEMORY: ["r1"], Forgets.ALL: ["r0"]}[forgets]
-    assert [turn.request_id for turn in _conversation(told).turns] == kept
+    is_hidden = comes != "never" and not row_has_met_it
+    quotes = is_hidden and comes == "while it is answered" and not whole_context
+    assert (bool(told.turn.prompt), bool(told.turn.answer)) == (not quotes, not quotes)
+    rows = [turn.request_id for turn in _conversation(told).turns]
+    assert rows == (["r0"] if quotes else ["r1"] if is_hidden else ["r0", "r1"])
+
+
+async def test_what_a_former_owner_wrote_before_an_erasure_is_not_kept() -> None:
+    """Its prompt had what was erased; the erasure comes while the answer waits to be resumed."""
+    whole = await answered(partition=_remembering(EARLIER))
+    partition = _remembering(EARLIER)
+
+    def erase(_inflight: InFlight) -> None:
+        partition.put(Table.ERASED, Erased(ASKED_AT - 100, applied=NOW), "ann")
+
+    told = await answered(before=whole.events[:2], partition=partition, prepare=erase)
+    assert told.turn is not None
+    assert (told.turn.prompt, told.turn.answer) == ("", "")
+    assert [turn.request_id for turn in _conversation(told).turns] == ["r0"]
+
+
+async def test_a_result_keeps_its_call_if_an_erasure_has_met_neither() -> None:
+    call = ChatMessage("assistant", "", calls=(ToolCall("f", "{}", "c1"),))
+    asked = Turn("r0", "look it up", "", ASKED_AT - 50, steps=(call,))
+    partition = _remembering(asked, erased_at=ASKED_AT - 100)
+    partition.put(Table.ERASED, Erased(ASKED_AT - 100, applied=NOW), "ann")
+    results = [{"tool_call_id": "c1", "content": "it is 7"}]
+    told = await answered(partition=partition, prompt=None, tool_results=results)
+    (turn,) = _conversation(told).turns
+    assert (turn.prompt, [step.role for step in turn.steps]) == ("look it up", ["assistant", "tool"])
 
 
 @pytest.mark.parametrize(
@@ -274,13 +318,6 @@ async def test_an_attempt_behind_a_failure_counts_from_its_own_token() -> None:
     assert [(one.index, one.notice and one.notice.details) for one in attempts] == [
         (0, {"attempt": 2}), (2, {"attempt": 1}),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("has_memory", [True, False])
-async def test_an_answer_that_may_quote_earlier_turns_says_so_to_erasures(has_memory: bool) -> None:
-    inflights: list[InFlight] = []
-    await answered(partition=_remembering(EARLIER) if has_memory else None, prepare=inflights.append)
-    assert [one.reads_past for one in inflights] == [has_memory]
 
 
 async def test_what_waits_for_the_commit_is_called_behind_it() -> None:

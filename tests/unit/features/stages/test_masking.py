@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from app.delivery.accepted import Former
-from app.delivery.inflight import Forgets, InFlight
 from app.features.guard.analyzer import AnalyzerError
 from app.features.guard.turns import BusyError
 from app.wire.event import Plan, RecalledTurn, TokenEvent
@@ -17,7 +16,15 @@ from models.generation import FinishReason, Job
 from models.private.value import PrivateValue
 from models.registry import ServedModel
 from tables.records import Change, Conversation, Table, Turn
-from tests.unit.answering.bench import ASKED_AT, BenchPartition, Told, answered, placeholders_in, same_at_every_cut
+from tests.unit.answering.bench import (
+    ASKED_AT,
+    BenchPartition,
+    Told,
+    answered,
+    partition_with_erasure,
+    placeholders_in,
+    same_at_every_cut,
+)
 from tests.unit.answering.word_engine import model, saying, words_of
 from tests.unit.features.stages.features import EMAIL, OLD, Finds, Related, guard, recall
 
@@ -198,10 +205,7 @@ async def test_a_turn_that_is_not_stored_has_no_texts_and_no_values(store: bool)
 
 
 async def test_a_turn_of_an_erased_user_has_no_texts_and_no_values() -> None:
-    def erase(inflight: InFlight) -> None:
-        inflight.forgets = Forgets.ALL
-
-    told = await _masked(prepare=erase)
+    told = await _masked(partition=partition_with_erasure())
     assert told.turn is not None
     assert (told.turn.prompt, told.turn.answer, told.turn.private, told.row) == ("", "", (), None)
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.delivery.inflight import Forgets, InFlight
 from app.features.shadow import MOST_SHADOWS
 from app.wire.codec import decode
 from app.wire.comparison import Comparison
 from models.generation import Job, Priority
 from models.registry import ServedModel
-from tests.unit.answering.bench import Told, answered, placeholders_in, stop_at
+from tests.unit.answering.bench import Told, answered, partition_with_erasure, placeholders_in, stop_at
 from tests.unit.answering.word_engine import failing, model, saying, words_of
 from tests.unit.features.stages.features import EMAIL, OLD, Related, guard, policy_of, recall, routing, shadows
 
@@ -73,14 +72,10 @@ async def test_a_shadow_that_fails_is_a_comparison_with_an_error() -> None:
     assert told.letters == []
 
 
-def _erase(inflight: InFlight) -> None:
-    inflight.forgets = Forgets.ALL
-
-
 @pytest.mark.parametrize(
     "how",
     [
-        {"prepare": _erase},
+        {"partition": partition_with_erasure()},
         {"model": "default"},
         {"best_of": 2},
         {"tools": [{"type": "function", "function": {"name": "f"}}]},
