@@ -17,7 +17,7 @@ from typing import Any
 
 from models.generation import ConstraintError
 from models.structured.grammar import TOO_LARGE, WHITESPACE, prepared
-from models.structured.patterns import choices_of
+from models.structured.patterns import choices_of, exactly, terminal
 from models.structured.translated import translated
 from models.tools.format import ArgumentStyle, ToolFormat
 from models.tools.rule import CallableTool
@@ -82,7 +82,9 @@ def _keyed(schema: Mapping[str, Any]) -> Sequence[_Property] | None:
     unknown = sorted(set(schema) - _KNOWN)
     if unknown:
         raise ConstraintError(f"{unknown[0]}: it cannot be followed in this form of calls")
-    properties, required = schema.get("properties"), schema.get("required", [])
+    required = schema.get("required", [])
+    is_closed = schema.get("additionalProperties") is False
+    properties = schema.get("properties", {} if is_closed else None)
     if properties is None and not required:
         return None
     if not isinstance(properties, Mapping) or not isinstance(required, list) or not properties.keys() >= set(required):
@@ -152,7 +154,8 @@ class _Tagged:
             return [f"{name}: {other_key} {json_rule(one.schema)} {self._end}"]
         text, may_be_empty = _ANY_TEXT, True
         if one.types == STRING or "enum" in one.schema:
-            text, may_be_empty = _text_of(one.schema, one.schema, _DEEPEST)
+            is_text = one.types == STRING or bool(self._form.other_value)
+            text, may_be_empty = _text_of(one.schema, one.schema, _DEEPEST, is_text=is_text)
         elif self._is_strict and not _is_any(one.schema):
             raise ConstraintError(f"{one.key}: text or not, it cannot be followed in this form of calls")
         values = self._text(f"{name}_value", text, may_be_empty=may_be_empty)
@@ -208,18 +211,21 @@ class _Python:
         return f"{json_rule(one.schema)} | {_NONE}" if has_none else json_rule(one.schema)
 
 
-def _text_of(schema: Any, root: Mapping[str, Any], levels: int) -> tuple[str, bool]:
-    """The terminal of the strings of a schema that allows nothing else, and whether the empty one is among them."""
+def _text_of(schema: Any, root: Mapping[str, Any], levels: int, *, is_text: bool) -> tuple[str, bool]:
+    """The terminal of the strings of a schema that allows nothing else, and whether the empty one is among them.
+
+    is_text: What is written is a string; otherwise other values of a choice are written in its place.
+    """
     if not isinstance(schema, Mapping) or not levels:
         return _ANY_TEXT, True
-    parts = [*_limits(schema)]
+    parts = [*_limits(schema, is_text=is_text)]
     for name, joint in (("allOf", " & "), ("anyOf", " | "), ("oneOf", " | ")):
         if isinstance(inner := schema.get(name), list) and inner:
-            texts = [_text_of(one, root, levels - 1) for one in inner if types_of(one, root) & STRING]
+            texts = [_text_of(one, root, levels - 1, is_text=is_text) for one in inner if types_of(one, root) & STRING]
             join = all if name == "allOf" else any
             parts.append((f"({joint.join(text for text, _ in texts)})", join(is_empty for _, is_empty in texts)))
     if (target := target_of(schema, root)) is not None:
-        parts.append(_text_of(target, root, levels - 1))
+        parts.append(_text_of(target, root, levels - 1, is_text=is_text))
     if not parts:
         return _ANY_TEXT, True
     return " & ".join(text for text, _ in parts), all(is_empty for _, is_empty in parts)
@@ -233,21 +239,16 @@ def _is_any(schema: Any) -> bool:
     return schema.keys() <= _NAMES_TYPES and all(map(_is_any, inner))
 
 
-def _limits(schema: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+def _limits(schema: Mapping[str, Any], *, is_text: bool) -> Iterator[tuple[str, bool]]:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(choices, list):
-        texts = [plain_text_of(one) for one in choices]
-        yield f"({' | '.join(_regex(re.escape(one)) for one in texts)})", "" in texts
+        texts = [plain_text_of(one) for one in choices if isinstance(one, str) or not is_text]
+        yield f"({' | '.join(terminal(exactly(one)) for one in texts)})", "" in texts
     if isinstance(pattern := schema.get("pattern"), str):
-        yield f"({' | '.join(_regex(_anywhere(one)) for one in choices_of(pattern))})", False
+        yield f"({' | '.join(terminal(_anywhere(one)) for one in choices_of(pattern))})", False
     least, most = schema.get("minLength", 0), schema.get("maxLength", "")
     if least or most != "":
         yield rf"/(.|\n){{{least},{most}}}/", not least
-
-
-def _regex(source: str) -> str:
-    # An escaped slash or line break stays as it is.
-    return "/" + re.sub(r"(\\.)|(/)|(\n)", lambda at: at[1] or (r"\/" if at[2] else r"\n"), source) + "/"
 
 
 def _anywhere(pattern: str) -> str:

@@ -15,6 +15,7 @@ from itertools import pairwise
 from models.structured.complement import plain, unlike
 
 LONGEST = 2000
+_IN_LARK = re.compile(r"\\.|/|\n", re.DOTALL)
 MOST_AHEAD = 8
 _PART = re.compile(r"\\[pP]\{[^}]*\}|\\[uU]\{?[0-9A-Fa-f]+\}?|\\.|\(\?(?:<?[=!]|:|P?<\w+>)|.", re.DOTALL)
 _QUANTIFIER = re.compile(r"\{\d+(,\d*)?\}", re.ASCII)
@@ -36,6 +37,31 @@ def whole(pattern: str) -> str:
     """The pattern of whole texts in Rust's dialect, which may look ahead nowhere if that can be said otherwise."""
     said = plain(f"^(?:{pattern})$") if looks_around(pattern) else None
     return _in_rust(pattern) if said is None else said
+
+
+def exactly(text: str) -> str:
+    """The pattern of this text alone, in any dialect and on one line."""
+    return "".join(one if one.isalnum() else re.escape(one) if one.isprintable() else _by_number(one) for one in text)
+
+
+def _by_number(character: str) -> str:
+    code = ord(character)
+    return rf"\x{code:02x}" if code < 256 else rf"\u{code:04x}" if code < 65536 else character
+
+
+def terminal(pattern: str) -> str:
+    """The pattern as a terminal of Lark. An escaped slash or line break stays as it is."""
+    return f"/{_IN_LARK.sub(_in_lark, pattern)}/"
+
+
+def _in_lark(found: re.Match[str]) -> str:
+    match found[0]:
+        case "/":
+            return r"\/"
+        case "\n" | "\\\n":
+            return r"\n"
+        case as_it_is:
+            return as_it_is
 
 
 def choices_of(pattern: str) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from models.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured.argument_grammar import argument_rules, json_rule
-from models.structured.patterns import whole
+from models.structured.patterns import exactly, terminal, whole
 from models.tools.format import ArgumentStyle, ToolFormat
 from models.tools.rule import CallableTool, ToolRule
 
@@ -101,7 +101,7 @@ def _unlike(beginnings: Sequence[str], never: str = "") -> str:
 
 
 def _escaped(text: str) -> str:
-    return re.escape(text).replace("/", r"\/")
+    return exactly(text).replace("/", r"\/")
 
 
 def _call(form: ToolFormat, tools: Sequence[CallableTool]) -> str:
@@ -128,7 +128,7 @@ def _content(content: OutputConstraint) -> str:
         case ConstraintKind.CHOICES:
             return " | ".join(_parts(choice) for choice in json.loads(content.rule))
         case ConstraintKind.REGEX:
-            return f"/{whole(content.rule).replace('/', chr(92) + '/')}/"
+            return terminal(whole(content.rule))
         case _:
             raise ConstraintError("a grammar cannot be combined with tools")
 

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from models.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.tools.format import ToolFormat
+
+_NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType(
+    {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+)
+_OF_ANY_OBJECT = frozenset({"type", "properties", "required"})
+_ANNOTATIONS = frozenset({"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "examples"}) | {
+    *("default", "deprecated", "readOnly", "writeOnly", "strict")
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,11 @@ class CallableTool:
 
     @property
     def schema(self) -> dict[str, Any]:
+        """That of its arguments. Parameters that say nothing of any are an empty list, as OpenAI has it."""
+        said = {name for name, value in self.parameters.items() if value is not None and name not in _ANNOTATIONS}
+        is_empty = not any(self.parameters.get(name) for name in ("properties", "required"))
+        if said <= _OF_ANY_OBJECT and is_empty:
+            return {**self.parameters, **_NO_ARGUMENTS}
         return {"type": "object", **self.parameters}
 
 

@@ -4,7 +4,7 @@ import functools
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -175,6 +175,69 @@ def test_a_text_matches_its_pattern_however_the_form_writes_it(
     for text in texts:
         call = written(form, ("t", json.dumps({"v": text})))
         assert accepts(kept, constraint, call) == (re.search(pattern, text) is not None), text
+
+
+SPACES = (
+    "a\nb",
+    "\n",
+    "\na\n",
+    "a\r\nb",
+    "a\tb",
+    "a\u2028b",
+    "a\u0085b",
+    "\x0b\x0c",
+    " a ",
+    "a\\nb",
+    "a\\\nb",
+    "日本\nनम",
+)
+
+
+@every_format
+@pytest.mark.parametrize("rule", [lambda one: {"const": one}, lambda one: {"enum": [one, 7]}], ids=["const", "enum"])
+def test_a_value_with_white_space_is_written_as_the_schema_has_it(
+    kept: ConstraintCompiler, form: ToolFormat, rule: Callable[[str], dict[str, Any]]
+) -> None:
+    for seed, value in enumerate(SPACES):
+        schema = {"type": "object", "properties": {"v": {"type": "string", **rule(value)}}, "required": ["v"]}
+        tools = [Tool("t", "", schema, is_strict=True)]
+        constraint = tool_constraint(form, tools, ToolChoice.REQUIRED, is_single=True)
+        assert accepts(kept, constraint, written(form, ("t", json.dumps({"v": value}, ensure_ascii=False))))
+        forced = walk(matcher_of(kept, constraint), seed)
+        assert forced is not None
+        parser = ToolCallParser(form.reading(tools))
+        parser.step(forced)
+        assert [json.loads(call.arguments) for call in parser.calls] == [{"v": value}]
+
+
+NOTHING_SAID: tuple[dict[str, Any], ...] = (
+    {},
+    {"type": "object"},
+    {"type": "object", "properties": None},
+    {"type": ["object", "null"], "properties": {}, "required": [], "description": "none"},
+    {"properties": {}, "additionalProperties": None},
+    {"type": "object", "additionalProperties": False},
+)
+OPEN: tuple[dict[str, Any], ...] = ({"type": "object", "additionalProperties": True}, {"additionalProperties": {}})
+
+
+@every_format
+def test_a_tool_whose_parameters_say_nothing_has_none(kept: ConstraintCompiler, form: ToolFormat) -> None:
+    for parameters in (*NOTHING_SAID, *OPEN):
+        constraint = tool_constraint(form, [Tool("now", "", parameters)], ToolChoice.REQUIRED)
+        assert accepts(kept, constraint, written(form, ("now", "{}"))), parameters
+        invented = written(form, ("now", '{"invented": 1}'))
+        assert accepts(kept, constraint, invented) == (parameters in OPEN), parameters
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [(r"https?:\/\/[a-z]+", "https://abc"), (r"a\\/b", "a\\/b"), ("x\n/y", "x\n/y"), (r"[/]\\\/", "/\\/")],
+)
+def test_a_regex_beside_tools_is_the_one_alone(kept: ConstraintCompiler, pattern: str, text: str) -> None:
+    rule = OutputConstraint(ConstraintKind.REGEX, pattern)
+    assert accepts(kept, rule, text)
+    assert accepts(kept, tool_constraint(FORMATS["json"], [ORDER], content=rule), text)
 
 
 @every_format
