@@ -9,23 +9,23 @@ from typing import Any
 
 from models.detokenizer import StopStrings
 from models.generation import Delta, End, Failure, FinishReason, Job, Usage
-from models.remote.chunks import MOST_COUNTED, Chunk
+from models.remote.chunk import MOST_COUNTED, Chunk
+from models.remote.chunks import Note
+from models.remote.http import ServerMisbehaved
+from models.remote.reasons import oddity_of, reason_of
 from models.remote.tokens import BYTES, begun_and_ids, count_of
 from models.token_stream import TokenStream
 
-REASONS = {
-    "stop": FinishReason.STOP,
-    "length": FinishReason.LENGTH,
-    "content_filter": FinishReason.FILTERED,
-}
 BYTES_PER_ASKED_TOKEN = 64
 SLACK_BYTES = 4096
 _PIECE = 4096  # characters of one delta whose tokens are bytes
 
 
 class RemoteAnswer:
-    """Raises `ValueError` for what no server should send. Stop strings are those of the job if the servers do not get
-    them. Unless a server `has_length`, an answer of `max_tokens` was cut by them, whatever it says.
+    """Raises `ServerMisbehaved` for what no server should send. Stop strings are those of the job if the servers do not
+    get them. Unless a server `has_length`, an answer of `max_tokens` was cut by them, whatever it says.
+
+    An answer that has had its reason is over, whatever follows: of that, the usage alone is read.
     """
 
     def __init__(self, job: Job, stream: TokenStream, *, stops_here: bool = False, has_length: bool = True) -> None:
@@ -44,6 +44,7 @@ class RemoteAnswer:
         self._has_ids: bool | None = None  # whether the present stream tells them; None before its first text
         self._usage: Any = None
         self._reason: FinishReason | None = None
+        self._note: Note = lambda _what: None
         self._redraws = False  # the next words are not those that the server before would have drawn
         self._size = 0
         self._most = BYTES_PER_ASKED_TOKEN * job.max_tokens + SLACK_BYTES
@@ -51,6 +52,11 @@ class RemoteAnswer:
     @property
     def has_begun(self) -> bool:
         return bool(self._tokens)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the server has told its reason."""
+        return self._reason is not None
 
     @property
     def is_full(self) -> bool:
@@ -81,8 +87,9 @@ class RemoteAnswer:
         self._stops = StopStrings(self.job.stop)
         self._stops.add(text)
 
-    def begin_stream(self) -> None:
+    def begin_stream(self, note: Note = lambda _what: None) -> None:
         """A server is asked for the rest. What has been held back has no bytes in the log: it is written again."""
+        self._note = note
         self._has_ids, self._reason = None, None
         is_broken = len(self._tokens) > len(self.job.generated)  # readers know of what was generated before this job
         self._redraws = is_broken and not self.job.sampling.is_determined
@@ -90,23 +97,23 @@ class RemoteAnswer:
             self._stops.held = ""
 
     def add(self, chunk: Chunk) -> None:
-        self._usage = chunk.usage or self._usage
+        self._usage = chunk.figures or self._usage
+        if self.is_over:
+            return
         if chunk.error:
-            raise ValueError("the server ended the answer with an error")
-        if chunk.choices is None:
-            raise ValueError("a chunk has no choices")
-        for choice in chunk.choices:
+            raise ServerMisbehaved("the server ended the answer with an error")
+        for choice in chunk.choices or ():
             if choice.finish_reason is not None:
-                self._reason = REASONS.get(choice.finish_reason)
-                if self._reason is None:
-                    raise ValueError(f"the server ended the answer with {choice.finish_reason!r}")
+                self._reason = reason_of(choice.finish_reason)
+                if (oddity := oddity_of(choice.finish_reason)) is not None:
+                    self._note(oddity)
             self._push(choice.content, choice.token_ids)
 
     def _push(self, text: str, ids: list[int] | None) -> None:
         if self._has_ids is None and (text or ids):
             self._has_ids = bool(ids)
             if self.ids and not ids:
-                raise ValueError("the server tells no token ids, unlike the one before")
+                raise ServerMisbehaved("the server tells no token ids, unlike the one before")
         if self._has_ids:
             self._push_ids(text, ids or [])
         elif text:
@@ -114,7 +121,7 @@ class RemoteAnswer:
 
     def _push_ids(self, text: str, ids: list[int]) -> None:
         if len(text) > BYTES_PER_ASKED_TOKEN * len(ids) + SLACK_BYTES:
-            raise ValueError("the server sends more text than its tokens can have")
+            raise ServerMisbehaved("the server sends more text than its tokens can have")
         self._size += len(text)
         if self._reason is FinishReason.STOP:
             ids = ids[:-1]  # the end of the sequence
@@ -140,13 +147,19 @@ class RemoteAnswer:
         if self._has_ids:
             self.ids += [token - BYTES for token in tokens]
 
-    def finish(self) -> None:
-        """The server has closed the stream. Raises `ValueError` if the answer is not complete."""
-        if self._reason is None:
-            raise ValueError("the server closed the connection in the middle of the answer")
+    def finish(self, *, is_whole: bool = False) -> None:
+        """The server has closed the stream. Raises `ServerMisbehaved` if the answer is not complete. `is_whole`: it has
+        said so without a reason.
+        """
+        reason, has_length = self._reason, self._has_length
+        if reason is None:
+            if not is_whole or self._has_ids is None:
+                raise ServerMisbehaved("the server closed the connection in the middle of the answer")
+            self._note("no finish_reason")
+            reason, has_length = FinishReason.STOP, False
         written = _count(self._usage, "completion_tokens") or 0
-        is_cut = self._reason is FinishReason.STOP and not self._has_length and written >= self.job.max_tokens
-        self.end(FinishReason.LENGTH if is_cut else self._reason)
+        is_cut = reason is FinishReason.STOP and not has_length and written >= self.job.max_tokens
+        self.end(FinishReason.LENGTH if is_cut else reason)
 
     def end(self, reason: FinishReason) -> None:
         self.ended = True
@@ -167,4 +180,6 @@ class RemoteAnswer:
 def _count(usage: Any, name: str) -> int | None:
     """A figure of the server, if it is one."""
     value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and 0 <= value <= MOST_COUNTED else None
+    if not isinstance(value, int | float) or not 0 <= value <= MOST_COUNTED:
+        return None
+    return int(value) if value == int(value) else None

@@ -2,69 +2,56 @@
 
 The client's own stream makes an object of all of OpenAI's fields for each token, which took half of a worker's
 processor time for an answer. The format: https://html.spec.whatwg.org/multipage/server-sent-events.html
+
+Servers write dialects of it. What has OpenAI's shape is decoded at once; all else is read leniently (lenient.py): only
+what cannot be a chunk, or has lost text, is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator
 
 import msgspec
 
-MOST_COUNTED = 2**31 - 1
+from models.remote.chunk import Chunk
+from models.remote.lenient import lenient_chunk, whole_text
+
 _END = b"[DONE]"
+_ERROR = b"error"
+_KEPT_ALIVE = frozenset({b"null", b"ping", b"keep-alive", b"keepalive", b"heartbeat"})
 _LINE_ENDS = (b"\n", b"\r")
+_OBJECT = b"{"
 
-
-class Delta(msgspec.Struct):
-    content: str | None = None
-    reasoning_content: Any = None
-    reasoning: Any = None
-
-
-class Choice(msgspec.Struct):
-    """`delta` of a chat completion, `text` of a raw one."""
-
-    delta: Delta | None = None
-    text: str | None = None
-    finish_reason: str | None = None
-    token_ids: list[Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNTED)]] | None = None
-
-    @property
-    def content(self) -> str:
-        return (self.text if self.delta is None else self.delta.content) or ""
-
-
-class Chunk(msgspec.Struct):
-    """`usage` is whatever the server sends under that name."""
-
-    choices: list[Choice] | None = None
-    usage: Any = None
-    error: Any = None
-
-    @property
-    def has_text(self) -> bool:
-        """Whether it says or thinks something."""
-        return any(
-            one.content or (one.delta is not None and (one.delta.reasoning_content or one.delta.reasoning))
-            for one in self.choices or ()
-        )
-
+Note = Callable[[str], None]
+"""What shape of its own a server writes, for the log."""
 
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
 class Chunks:
-    """Of one stream, whose parts may end anywhere. `ended`: the server has said that no chunk follows."""
+    """Of one stream, whose parts may end anywhere. `ended`: the server has said that no chunk follows. All methods
+    raise `ServerMisbehaved` for what is no chunk.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, note: Note = lambda _what: None) -> None:
         self.ended = False
+        self._note = note
+        self._begin: bytes | None = b""  # the first bytes, until they tell an event stream from one object
+        self._body: list[bytes] | None = None  # of a server that does not stream
         self._line: list[bytes] = []  # a line whose end has not come
         self._data: list[bytes] = []
+        self._event = b""
+        self._half = ""  # the first half of a surrogate pair
         self._after_return = False
 
     def add(self, part: bytes) -> Iterator[Chunk]:
-        """The chunks that this part completes. Raises `msgspec.DecodeError` for what is no chunk."""
+        """The chunks that this part completes."""
+        if self._begin is not None:
+            part = self._first(self._begin + part)
+        if self._body is not None:
+            self._body.append(part)
+            return
         if self._after_return and part.startswith(b"\n"):
             part = part[1:]  # the other half of a line's end
         if not part:
@@ -77,14 +64,75 @@ class Chunks:
         if not part.endswith(_LINE_ENDS):
             self._line.append(lines.pop())
         for line in lines:
-            if line.startswith(b"data:"):
-                self._data.append(line[5:])
-            elif not line and self._data:
-                yield from self._event()
+            yield from self._add_line(line)
 
-    def _event(self) -> Iterator[Chunk]:
-        data = b"\n".join(self._data).strip()
+    def close(self) -> Iterator[Chunk]:
+        """The chunks that the end of the body completes."""
+        if self._body is not None:
+            self._note("one object instead of a stream")
+            self.ended = True
+            yield self._joined(lenient_chunk(b"".join(self._body), self._note))
+        elif not self.ended:
+            yield from self._add_line(b"".join(self._line))
+            yield from self._add_line(b"")
+
+    def _first(self, part: bytes) -> bytes:
+        if len(part) < len(BOM_UTF8) and BOM_UTF8.startswith(part):
+            self._begin = part
+            return b""
+        self._begin = None
+        if part.startswith(BOM_UTF8):
+            self._note("a byte order mark")
+            part = part[len(BOM_UTF8) :]
+        if part.lstrip().startswith(_OBJECT):
+            self._body = []
+        return part
+
+    def _add_line(self, line: bytes) -> Iterator[Chunk]:
+        if line.startswith(b"data:"):
+            if len(self._data) == 1 and self._data[0].rstrip().endswith(b"}"):
+                yield from self._unparted()
+            self._data.append(line[5:])
+        elif line.startswith(b"event:"):
+            self._event = line[6:].strip()
+        elif not line and self._data:
+            data = b"\n".join(self._data).strip()
+            yield from self._chunk(data)
+            self._data.clear()
+            self._event = b""
+
+    def _unparted(self) -> Iterator[Chunk]:
+        """The data so far, if it is a whole chunk: a server leaves out the empty line between events."""
+        try:
+            chunk = _decode(self._data[0])
+        except msgspec.DecodeError:
+            return
+        self._note("events without an empty line between them")
         self._data.clear()
+        yield chunk
+
+    def _chunk(self, data: bytes) -> Iterator[Chunk]:
         self.ended = self.ended or data.startswith(_END)
-        if data and not self.ended:
-            yield _decode(data)
+        if not data or self.ended or data.lower() in _KEPT_ALIVE:
+            return
+        if self._event == _ERROR:
+            yield Chunk(error=True)
+            return
+        try:
+            chunk = _decode(data)
+        except (msgspec.DecodeError, UnicodeError):
+            yield self._joined(lenient_chunk(data, self._note))
+        else:
+            yield self._joined(chunk) if self._half else chunk
+
+    def _joined(self, chunk: Chunk) -> Chunk:
+        """With the halves of a character together that stand in two chunks."""
+        for choice in chunk.choices or ():
+            whole, self._half = whole_text(self._half + choice.content, is_last=bool(choice.finish_reason))
+            if self._half:
+                self._note("a character in two chunks")
+            if choice.delta is None:
+                choice.text = whole
+            else:
+                choice.delta.content = whole
+        return chunk

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from models.remote.http import ServerMisbehaved
 from models.remote.parameters import RefusedError
 
 _FEWEST_TURNS = 2
@@ -56,7 +57,7 @@ class PromptIds:
 
 
 async def ids_of(client: Any, model: str, content: Content) -> PromptIds:
-    """As vLLM renders it for a completion: `/tokenize`. Raises what the client raises, and `ValueError`."""
+    """As vLLM renders it for a completion: `/tokenize`. Raises what the client raises, and `ServerMisbehaved`."""
     body: dict[str, Any] = {"model": model}
     if content.prompt is not None:
         body["prompt"] = content.prompt
@@ -66,7 +67,7 @@ async def ids_of(client: Any, model: str, content: Content) -> PromptIds:
     given = await _post(client, "tokenize", body)
     tokens, longest = given.get("tokens"), given.get("max_model_len")
     if not isinstance(tokens, list) or not all(isinstance(one, int) for one in tokens) or not isinstance(longest, int):
-        raise ValueError("the server tells no tokens of the prompt")
+        raise ServerMisbehaved("the server tells no tokens of the prompt")
     return PromptIds(tokens, longest - len(tokens))
 
 
@@ -75,7 +76,7 @@ async def text_of_ids(client: Any, model: str, ids: Sequence[int]) -> str:
     given = await _post(client, "detokenize", {"model": model, "tokens": list(ids)})
     text = given.get("prompt")
     if not isinstance(text, str):
-        raise ValueError("the server tells no text of the tokens")  # noqa: TRY004 - the server's fault
+        raise ServerMisbehaved("the server tells no text of the tokens")
     return text.rstrip("\ufffd")
 
 
@@ -89,5 +90,5 @@ async def _post(client: Any, path: str, body: dict[str, Any]) -> dict[str, Any]:
     except openai.NotFoundError:
         raise RefusedError(f"the model's server has no /{path}") from None
     if not isinstance(given, dict):
-        raise ValueError("the server's reply is no object")  # noqa: TRY004 - as above
+        raise ServerMisbehaved("the server's reply is no object")
     return given

@@ -6,16 +6,17 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from models.generation import EngineStats, FinishReason, Job, Stream
 from models.remote.answer import RemoteAnswer
+from models.remote.chunk import Chunk
 from models.remote.chunks import Chunks
 from models.remote.content import Content, ids_of, text_of_ids
-from models.remote.http import client_of
+from models.remote.http import ServerMisbehaved, client_of
 from models.remote.parameters import RefusedError, parameters_of
 from models.remote.servers import Server, Servers
 from models.token_stream import TokenStream
@@ -28,15 +29,22 @@ MOST_ATTEMPTS = 4
 MOST_WAITING = 1 << 20
 """Weight of what a reader has not read yet; a server that is faster has to wait."""
 _END_S = 0.1
+_BEHIND_S = 2.0
+"""How long the usage may come behind the reason of an answer, which is over."""
 _OVERLOADED = 429
-_TOO_LONG = 400
+_TOO_LONG = {400, 413, 422, 429}
+"""TGI says 422; OpenAI says 429 of a prompt that is larger than a minute's tokens."""
 _TOO_LONG_TEXT = re.compile(
-    r"context.?(length|window|size)|maximum (input|prompt) length|too many tokens|max_new_tokens", re.IGNORECASE
+    r"context.?(length|window|size)|maximum (input|prompt) length|too many tokens|max_new_tokens|request too large"
+    r"|must have less than \d+ tokens",
+    re.IGNORECASE,
 )
 """What OpenAI, vLLM, llama.cpp, TGI and proxies before them say of a prompt that does not fit."""
 _BAD_REQUEST = range(400, 429)
 _MISCONFIGURED = {401, 403, 404, 408}
 """Not the request's fault: another server may be right, or the same one later."""
+_UNREACHABLE = {"ConnectError", "ConnectTimeout"}
+"""What the clients' packages call a server that no connection reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +158,32 @@ class RemoteEngine:
                 answer.fail("overloaded", f"no server of {self._options.name} answers; try again later")
                 return
             try:
-                async with asyncio.timeout_at(answer.until(self._options.longest_s)):
-                    await self._ask(server, answer)
+                await self._ask(server, answer)
             except _StoppedBefore:
                 answer.end(FinishReason.STOP)
             except RefusedError as error:
                 _refuse(answer, str(error))
             except openai.APIStatusError as error:
-                self._refused(server, answer, error)
+                self._refused(server, answer, error, tried)
             except Exception as error:  # noqa: BLE001 - what the client may raise is not known; it is logged
-                answer.why, answer.failures = _kind(error), answer.failures + 1
-                log.warning("%s failed in an answer: %s", server.url, _kind(error))
-                server.failed(_kind(error))
+                log.warning("%s failed in an answer: %s", server.address, _kind(error))
+                self._failed(server, answer, error, tried)
             finally:
                 self._servers.leave(server)
             tried.append(server)
+            if server.is_suspect:
+                await self._servers.check(server)
+
+    def _failed(self, server: Server, answer: RemoteAnswer, error: Exception, tried: Sequence[Server]) -> None:
+        """One more attempt of the answer has failed. What fails at another server, too, is the request's fault."""
+        answer.why, answer.failures = _kind(error), answer.failures + 1
+        others = {one for one in tried if one is not server}
+        is_unreachable = any(type(one).__name__ in _UNREACHABLE for one in _causes(error))
+        for one in others:
+            one.excuse(answer.job.id)
+        server.failed(_kind(error), request=answer.job.id, user=answer.job.user, is_unreachable=is_unreachable)
+        if others and not is_unreachable:
+            server.excuse(answer.job.id)
 
     def _goes_on(self, job: Job) -> bool:
         """Whether the servers can go on behind what readers have. A grammar of theirs would begin anew in the middle,
@@ -173,24 +192,23 @@ class RemoteEngine:
         redraws = not job.sampling.is_determined
         return self._options.is_vllm and job.constraint is None and (self._options.redraws or not redraws)
 
-    def _refused(self, server: Server, answer: RemoteAnswer, error: Any) -> None:
+    def _refused(self, server: Server, answer: RemoteAnswer, error: Any, tried: Sequence[Server]) -> None:
         """The server replied with an error instead of an answer."""
-        if error.status_code == _TOO_LONG and _says_too_long(error) and self._shorten(answer):
+        if error.status_code in _TOO_LONG and _says_too_long(error) and self._shorten(answer):
             return
         if error.status_code in _BAD_REQUEST and error.status_code not in _MISCONFIGURED:
-            log.warning("%s refuses a request: %s", server.url, _kind(error))
+            log.warning("%s refuses a request: %s", server.address, _kind(error))
             filtered = ": its content filter" if error.code == "content_filter" else ""
             _refuse(answer, f"the model's server refuses the request ({_kind(error)}{filtered})")
             return
-        answer.why = _kind(error)
-        log.warning("%s refused an answer: %s", server.url, _kind(error))
+        log.warning("%s refused an answer: %s", server.address, _kind(error))
         if error.status_code != _OVERLOADED:
-            answer.failures += 1
-            server.failed(_kind(error))
+            self._failed(server, answer, error, tried)
         elif time.monotonic() - answer.began > self._options.patience_s:
             answer.fail("overloaded", f"the servers of {self._options.name} are overloaded; try again later")
         else:
-            server.failed(_kind(error), rest_s=_retry_after(error.response.headers))
+            server.failures += 1
+            server.open(_kind(error), _retry_after(error.response.headers))
 
     def _shorten(self, answer: RemoteAnswer) -> bool:
         """Whether the request can be asked again with fewer of its older turns: only the server knows its context."""
@@ -202,35 +220,58 @@ class RemoteEngine:
         return True
 
     async def _ask(self, server: Server, answer: RemoteAnswer) -> None:
-        """Read one stream of the server to its end, or to where it fails."""
+        """Read one stream of the server to its end, or to where it fails. What fails behind the end is no failure."""
+        try:
+            async with asyncio.timeout_at(answer.until(self._options.longest_s)):
+                await self._read(server, answer)
+        except Exception as error:
+            if not answer.is_over:
+                raise
+            server.note(f"no end of its stream behind that of an answer ({_kind(error)})")
+            if not answer.ended:
+                answer.finish()
+
+    async def _read(self, server: Server, answer: RemoteAnswer) -> None:
         began, silence_s = time.monotonic(), self._options.silence_s
         now = asyncio.get_running_loop().time
         answer.stream.admitted_at = answer.stream.admitted_at or time.time()
-        answer.begin_stream()
+        answer.begin_stream(server.note)
         async with (
             asyncio.timeout(silence_s) as silence,
             await self._asked(server, answer) as response,
             aclosing(response.iter_bytes()) as parts,
         ):
-            chunks, is_first = Chunks(), True
-            async for part in parts:
-                for chunk in chunks.add(part):
+            chunks, is_first = Chunks(server.note), True
+
+            def add(some: Iterable[Chunk]) -> bool:
+                """Whether the answer is cut here."""
+                nonlocal is_first
+                for chunk in some:
+                    was_over = answer.is_over
+                    answer.add(chunk)
                     if is_first:
                         server.answered(time.monotonic() - began)
                         is_first = False
-                    answer.add(chunk)
                     if self._is_cut(server, answer):
-                        return
-                    if chunk.has_text:  # a server could send empty chunks for ever
+                        return True
+                    if answer.is_over and not was_over:
+                        silence.reschedule(now() + _BEHIND_S)
+                    elif chunk.has_text and not was_over:  # a server could send empty chunks for ever
                         silence.reschedule(now() + silence_s)
+                return False
+
+            async for part in parts:
+                if add(chunks.add(part)):
+                    return
                 if chunks.ended:
                     break
-                if answer.stream.is_ahead(MOST_WAITING):
+                if answer.stream.is_ahead(MOST_WAITING) and not answer.is_over:
                     silence.reschedule(None)
                     await answer.stream.drained(MOST_WAITING)
                     silence.reschedule(now() + silence_s)
-            answer.finish()
-            await _read_the_end(parts)
+            if not add(chunks.close()):
+                answer.finish(is_whole=chunks.ended and not self._options.is_vllm)
+                await _read_the_end(parts)
 
     @staticmethod
     def _is_cut(server: Server, answer: RemoteAnswer) -> bool:
@@ -238,7 +279,7 @@ class RemoteEngine:
         if answer.stopped:
             answer.end(FinishReason.STOP)
         elif answer.is_too_long:
-            log.warning("%s goes on behind the tokens that it was asked for: the answer is cut", server.url)
+            log.warning("%s goes on behind the tokens that it was asked for: the answer is cut", server.address)
             answer.end(FinishReason.LENGTH)
         return answer.ended
 
@@ -332,13 +373,18 @@ def _says_too_long(error: Any) -> bool:
 
 
 def _kind(error: Any) -> str:
-    """For users and the log: a server's message may quote a prompt or its key. The cause counts: the client wraps a
-    refused connection into one that took too long.
+    """For users and the log: a server's message may quote a prompt or its key; what is Parley's own quotes nothing. The
+    cause counts: the client wraps a refused connection into one that took too long.
     """
-    while error.__cause__ is not None:
+    last = [one for one in _causes(error) if isinstance(one, Exception)][-1]
+    status = getattr(last, "status_code", None)
+    return f"status {status}" if status else str(last) if isinstance(last, ServerMisbehaved) else type(last).__name__
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
         error = error.__cause__
-    status = getattr(error, "status_code", None)
-    return f"status {status}" if status else type(error).__name__
 
 
 async def _read_the_end(parts: AsyncIterator[bytes]) -> None:

@@ -5,6 +5,11 @@ A server has a circuit breaker:
     CLOSED --`MOST_FAILURES` in a row, or `Retry-After`--> OPEN --a probe succeeds--> CLOSED
 
 An open server is asked nothing but `GET /models`, every few seconds. Requests therefore never pay for the probe.
+
+One user's prompts take no server from the others. A server that cannot be reached is away, whoever finds out. Other
+failures may be those of one prompt, so they count once for a request, not at all for one that fails at another server,
+too, and open the circuit if they are those of two users. If one user alone has so many, he waits for a probe, which
+decides: a server that is down is noticed by a lone user as well.
 """
 
 from __future__ import annotations
@@ -25,8 +30,12 @@ from models.generation import ServerStats
 log = logging.getLogger(__name__)
 
 MOST_FAILURES = 3
+_FEWEST_USERS = 2
+_MOST_KEPT = 64
+_MOST_NOTES = 32
 _WEIGHT = 0.2  # of the newest latency in the average
 _PROBE_S = 5.0
+_ABSENT = {400, 404, 405, 501}
 _MOST_OF_SHARE = 1.25
 _SLOWEST, _WORTH_S = 2.0, 0.1
 """Twice as long as the quickest, and so much longer: what a cached conversation may be worth."""
@@ -48,32 +57,77 @@ class Server:
         self.running = 0
         self.probe_at = 0.0  # monotonic seconds; not probed before
         self.failures = 0
-        self._failures = 0  # in a row
+        self._in_row = 0
+        self._unreached = 0  # in a row
+        self._users: dict[str, str] = {}  # of the requests that failed in a row, by their ids
+        self._notes: set[str] = set()
+
+    @property
+    def address(self) -> str:
+        """The URL without its secrets."""
+        where = urlsplit(self.url)
+        return where._replace(netloc=where.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
     @property
     def stats(self) -> ServerStats:
-        where = urlsplit(self.url)
-        address = where._replace(netloc=where.netloc.rpartition("@")[2], query="", fragment="").geturl()
-        return ServerStats(address, self.circuit is Circuit.CLOSED, self.running, self.failures, self.latency_s)
+        return ServerStats(self.address, self.circuit is Circuit.CLOSED, self.running, self.failures, self.latency_s)
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it has failed so often that a probe should decide, unless one has just done so."""
+        is_due = self.circuit is Circuit.CLOSED and self._in_row >= MOST_FAILURES
+        return is_due and time.monotonic() >= self.probe_at
+
+    def note(self, what: str) -> None:
+        """It writes a shape of its own; the log says so once."""
+        if what not in self._notes and len(self._notes) < _MOST_NOTES:
+            self._notes.add(what)
+            log.warning("%s writes %s, which is not OpenAI's form; it is read all the same", self.address, what)
 
     def answered(self, seconds: float) -> None:
         """Its first token came after that time."""
-        self._failures = 0
+        self._forget()
         self.latency_s = seconds if not self.latency_s else (1 - _WEIGHT) * self.latency_s + _WEIGHT * seconds
 
-    def failed(self, why: str, *, rest_s: float = 0.0) -> None:
-        """`rest_s`: the server asks to be left alone for so long."""
-        self._failures += 1
+    def failed(self, why: str, *, request: str = "", user: str = "", is_unreachable: bool = False) -> None:
+        """In this request of this user; an empty name is another one each time."""
         self.failures += 1
-        if self.circuit is Circuit.CLOSED and (rest_s or self._failures >= MOST_FAILURES):
+        self._in_row += 1
+        if is_unreachable:
+            self._unreached += 1
+        else:
+            request = request or str(self.failures)
+            self._users[request] = user or request
+            if len(self._users) > _MOST_KEPT:
+                del self._users[next(iter(self._users))]
+        is_of_several = len(set(self._users.values())) >= _FEWEST_USERS
+        if self._unreached >= MOST_FAILURES or (is_of_several and len(self._users) + self._unreached >= MOST_FAILURES):
+            self.open(why)
+
+    def excuse(self, request: str) -> None:
+        """The request has failed at another server, too."""
+        self._users.pop(request, None)
+
+    def open(self, why: str, rest_s: float = 0.0) -> None:
+        """`rest_s`: the server asks to be left alone for so long."""
+        if self.circuit is Circuit.CLOSED:
             self.circuit = Circuit.OPEN
             self.probe_at = time.monotonic() + rest_s
-            log.warning("%s is left alone: %s", self.url, why)
+            log.warning("%s is left alone: %s", self.address, why)
 
-    def recovered(self) -> None:
-        self.circuit = Circuit.CLOSED
-        self._failures = 0
-        log.warning("%s answers again", self.url)
+    def probed(self, *, answers: bool) -> None:
+        if not answers:
+            self.open("it does not answer a probe")
+        elif self.circuit is Circuit.OPEN:
+            self.circuit = Circuit.CLOSED
+            self._forget()
+            log.warning("%s answers again", self.address)
+        else:
+            self._in_row = self._unreached = 0
+
+    def _forget(self) -> None:
+        self._in_row = self._unreached = 0
+        self._users.clear()
 
 
 class Servers:
@@ -136,8 +190,12 @@ class Servers:
     def leave(self, server: Server) -> None:
         server.running -= 1
         self._changed.set()
-        if server.circuit is Circuit.OPEN and (self._probing is None or self._probing.done()):
-            self._probing = asyncio.create_task(self._probe())
+        self._watch()
+
+    async def check(self, server: Server) -> None:
+        """Ask a server that is suspect whether it answers at all."""
+        await probe(server)
+        self._watch()
 
     async def stop(self) -> None:
         if self._probing is not None:
@@ -149,20 +207,28 @@ class Servers:
     def _is_free(self, server: Server) -> bool:
         return server.circuit is Circuit.CLOSED and server.running < self._max_running
 
+    def _watch(self) -> None:
+        is_probing = self._probing is not None and not self._probing.done()
+        if not is_probing and any(server.circuit is Circuit.OPEN for server in self._all):
+            self._probing = asyncio.create_task(self._probe())
+
     async def _probe(self) -> None:
         """Until no server is open."""
         while resting := [server for server in self._all if server.circuit is Circuit.OPEN]:
             await asyncio.sleep(min(_PROBE_S, max(0.1, min(one.probe_at for one in resting) - time.monotonic())))
             due = [server for server in resting if time.monotonic() >= server.probe_at]
-            await asyncio.gather(*map(_ask, due))
+            await asyncio.gather(*map(probe, due))
             self._changed.set()
 
 
-async def _ask(server: Server) -> None:
+async def probe(server: Server) -> None:
+    """Ask whether the server answers at all; one without `/models` does, by saying so."""
     server.probe_at = time.monotonic() + _PROBE_S
     try:
-        await server.client.with_options(timeout=_PROBE_S, max_retries=0).models.list()
+        async with asyncio.timeout(_PROBE_S):
+            await server.client.with_options(timeout=_PROBE_S, max_retries=0).models.list()
     except Exception as error:  # noqa: BLE001 - whatever it is, the server does not answer
-        log.debug("%s does not answer a probe: %s", server.url, error)
+        log.debug("%s does not answer a probe: %s", server.address, type(error).__name__)
+        server.probed(answers=getattr(error, "status_code", None) in _ABSENT)
     else:
-        server.recovered()
+        server.probed(answers=True)

@@ -10,6 +10,9 @@ Two cumulative sums watch it (Page, "Continuous inspection schemes", 1954), one 
 A sum grows with each answer that is likelier if the share has risen by what the policy states, falls with each other
 one, and never falls below 0. Above `_LIMIT` the canary is out: new requests of its users go to the other arms, in this
 worker, until the route changes in the policy file or the worker starts again.
+
+What one user's prompts do to a model is no evidence for all: his answers let a sum grow only as often as those of all
+others have done.
 """
 
 from __future__ import annotations
@@ -40,12 +43,19 @@ class ShareSum:
     """The cumulative sum of log likelihood ratios for a share."""
 
     value: float = 0.0
+    users: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))  # who has let it grow since it was 0
 
-    def add(self, *, hit: bool, usual: float, more: float) -> None:
+    def add(self, *, hit: bool, usual: float, more: float, user_id: str) -> None:
         """`usual` is the share that is expected, `more` the increase that matters."""
+        if hit:
+            if 2 * self.users.count(user_id) > len(self.users):
+                return
+            self.users.append(user_id)
         raised = min(0.99, usual + more)
         ratio = raised / usual if hit else (1 - raised) / (1 - usual)
         self.value = max(0.0, self.value + math.log(ratio))
+        if not self.value:
+            self.users.clear()
 
     @property
     def is_over(self) -> bool:
@@ -70,12 +80,12 @@ class Canary:
         if wait_ms is not None:
             self.waits.append(wait_ms)
 
-    def count(self, *, failed: bool, wait_ms: int | None) -> None:
+    def count(self, *, failed: bool, wait_ms: int | None, user_id: str) -> None:
         usual = max(_LEAST_SHARE, (self.errors_of_others + 0.5) / (self.others + 1) if self.others else 0.0)
-        self.errors.add(hit=failed, usual=min(0.9, usual), more=self.rules.more_errors)
+        self.errors.add(hit=failed, usual=min(0.9, usual), more=self.rules.more_errors, user_id=user_id)
         if wait_ms is not None and len(self.waits) >= _LEAST_OTHERS:
             p95 = sorted(self.waits)[math.ceil(0.95 * len(self.waits)) - 1]
-            self.slow.add(hit=wait_ms > p95, usual=_SLOW_SHARE, more=self.rules.more_slow)
+            self.slow.add(hit=wait_ms > p95, usual=_SLOW_SHARE, more=self.rules.more_slow, user_id=user_id)
 
 
 class Canaries:
@@ -121,7 +131,7 @@ class Canaries:
         if plan.arm != canary.rules.arm:
             canary.count_other(failed=failed, wait_ms=wait_ms)
             return None
-        canary.count(failed=failed, wait_ms=wait_ms)
+        canary.count(failed=failed, wait_ms=wait_ms, user_id=accepted.request.user_id)
         if canary.is_out or not (canary.errors.is_over or canary.slow.is_over):
             return None
         canary.is_out = True

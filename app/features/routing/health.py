@@ -4,6 +4,11 @@
                                                ^--------- a failure -----'
 
 A model that is out gets one request after `retry_s`, the probe; the others still go to the next model of the chain.
+
+One caller is one caller: what fails may be his prompts. So a model is left out for whom it has failed: for a user after
+his own failures, for a tenant after those of two of its users, and for all after those of two tenants, where a user
+without a tenant counts as one. A lone user is spared a model that is down as soon as a crowd is, and the first failure
+of another one leaves it out for all.
 """
 
 from __future__ import annotations
@@ -15,8 +20,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.policy.file import Fallback
+from app.wire.ids import tenant_of
 
 log = logging.getLogger(__name__)
+
+_FEWEST = 2
+Scope = tuple[str, ...]
+"""All, a tenant, or a tenant's user."""
+_WHOM = ("", " for a tenant", " for a user")
 
 
 class HealthState(enum.Enum):
@@ -26,10 +37,15 @@ class HealthState(enum.Enum):
 
 
 @dataclass(slots=True)
+class _Verdict:
+    state: HealthState
+    since: float
+
+
+@dataclass(slots=True)
 class _Health:
-    state: HealthState = HealthState.HEALTHY
-    failures: deque[float] = field(default_factory=deque)
-    out_since: float = 0.0
+    failures: deque[tuple[float, Scope]] = field(default_factory=deque)
+    verdicts: dict[Scope, _Verdict] = field(default_factory=dict)
 
 
 class ModelHealth:
@@ -39,31 +55,73 @@ class ModelHealth:
         self._clock = clock
         self._of: dict[str, _Health] = {}
 
-    def admits(self, model: str, fallback: Fallback) -> bool:
-        """Whether the model gets the next request; the probe of a model that is out counts as begun."""
+    def admits(self, model: str, fallback: Fallback, user_id: str) -> bool:
+        """Whether the model gets the user's next request; the probe of a model that is out counts as begun."""
         health = self._of.get(model)
-        if health is None or health.state is HealthState.HEALTHY:
+        if health is None:
             return True
+        verdicts = [health.verdicts[scope] for scope in _scopes(user_id) if scope in health.verdicts]
         # A probe that never ended must not leave the model out for ever.
-        if self._clock() - health.out_since < fallback.retry_s:
+        if any(self._clock() - verdict.since < fallback.retry_s for verdict in verdicts):
             return False
-        health.state, health.out_since = HealthState.PROBED, self._clock()
+        for verdict in verdicts:
+            verdict.state, verdict.since = HealthState.PROBED, self._clock()
         return True
 
-    def failed(self, model: str, fallback: Fallback) -> None:
-        health = self._of.setdefault(model, _Health())
-        now = self._clock()
-        health.failures.append(now)
-        while health.failures[0] < now - fallback.window_s:
-            health.failures.popleft()
-        if health.state is HealthState.PROBED or len(health.failures) >= fallback.failures:
-            if health.state is HealthState.HEALTHY:
-                log.warning("model %s is left out for %g s: it keeps failing", model, fallback.retry_s)
-            health.state, health.out_since = HealthState.OUT, now
+    def failed(self, model: str, fallback: Fallback, user_id: str) -> None:
+        health, now = self._of.setdefault(model, _Health()), self._clock()
+        self._count(health, fallback, user_id, now)
+        for scope in _scopes(user_id):
+            verdict = health.verdicts.get(scope)
+            is_probed = verdict is not None and verdict.state is HealthState.PROBED
+            if is_probed or _keeps_failing(health, scope, fallback):
+                if verdict is None:
+                    whom = _WHOM[len(scope)]
+                    log.warning("model %s is left out%s for %g s: it keeps failing", model, whom, fallback.retry_s)
+                health.verdicts[scope] = _Verdict(HealthState.OUT, now)
 
-    def answered(self, model: str) -> None:
-        """The model has begun an answer."""
+    @staticmethod
+    def _count(health: _Health, fallback: Fallback, user_id: str, now: float) -> None:
+        """No user's failures count more often than is enough to leave the model out for him."""
+        owner = _scopes(user_id)[-1]
+        own = [one for one in health.failures if one[1] == owner]
+        if len(own) >= fallback.failures:
+            health.failures.remove(own[0])
+        health.failures.append((now, owner))
+        while health.failures[0][0] < now - fallback.window_s:
+            health.failures.popleft()
+        longest_s = fallback.retry_s + fallback.window_s
+        over = [scope for scope, verdict in health.verdicts.items() if verdict.since < now - longest_s]
+        for scope in over if len(health.verdicts) > len(health.failures) else ():
+            del health.verdicts[scope]
+
+    def answered(self, model: str, user_id: str) -> None:
+        """The model has begun an answer to the user."""
         health = self._of.get(model)
-        if health is not None and health.state is HealthState.PROBED:
+        if health is None:
+            return
+        probed = [
+            scope
+            for scope in _scopes(user_id)
+            if scope in health.verdicts and health.verdicts[scope].state is HealthState.PROBED
+        ]
+        for scope in probed:
+            del health.verdicts[scope]
+        if probed:
             log.warning("model %s answers again", model)
+            health.failures = deque(one for one in health.failures if one[1][: len(probed[0])] != probed[0])
+        if not health.verdicts and not health.failures:
             del self._of[model]
+
+
+def _keeps_failing(health: _Health, scope: Scope, fallback: Fallback) -> bool:
+    """Whether it has failed often enough in the scope, for two of its tenants or users."""
+    depth = len(scope)
+    owners = [owner for _, owner in health.failures if owner[:depth] == scope]
+    is_one = depth == len(_WHOM) - 1
+    return len(owners) >= fallback.failures and (is_one or len({owner[: depth + 1] for owner in owners}) >= _FEWEST)
+
+
+def _scopes(user_id: str) -> tuple[Scope, Scope, Scope]:
+    tenant = tenant_of(user_id) or user_id
+    return (), (tenant,), (tenant, user_id)

@@ -86,9 +86,9 @@ class Routing(Feature):
     def stage(self, run: Run) -> Stage:
         return Routed(run, self)
 
-    def next(self, plan: Plan, failed: Collection[str], at: int = 0) -> Plan | None:
+    def next(self, plan: Plan, failed: Collection[str], user_id: str, at: int = 0) -> Plan | None:
         """The plan with the next model of the chain that is served, can begin at the token `at`, and is not known to
-        fail; None if there is none.
+        fail the user; None if there is none.
         """
         chain, model = self.router.fallback.chain, plan.model or DEFAULT_MODEL
         begin = chain.index(model) + 1 if model in chain else 0
@@ -96,7 +96,7 @@ class Routing(Feature):
             served = self.models.find(name)
             if name in failed or served is None or (at and not served.continues):
                 continue
-            if self.health.admits(name, self.router.fallback):
+            if self.health.admits(name, self.router.fallback, user_id):
                 return msgspec.structs.replace(plan, model=name, notice=FALLBACK, from_index=at or None)
         return None
 
@@ -148,8 +148,9 @@ class Routed(Stage):
         elif plan.model is not None:  # a former owner with another policy had a model that is not served here
             plan = _routed(plan, Plan(model=DEFAULT_MODEL))
         model = plan.model or DEFAULT_MODEL
-        if _may_fall_back(accepted.request) and not routing.health.admits(model, routing.router.fallback):
-            plan = routing.next(plan, {model}) or plan
+        user_id = accepted.request.user_id
+        if _may_fall_back(accepted.request) and not routing.health.admits(model, routing.router.fallback, user_id):
+            plan = routing.next(plan, {model}, user_id) or plan
         served = self.run.model_by(plan)
         if served is None:
             raise self._not_served(plan)
@@ -189,7 +190,7 @@ class Routed(Stage):
             async for event in events:
                 if is_new and isinstance(event, Delta) and answer.plan.cached is None:
                     is_new = False
-                    self._routing.health.answered(self._model)
+                    self._routing.health.answered(self._model, self.run.accepted.request.user_id)
                 yield event
 
     @property
@@ -207,7 +208,8 @@ class Routed(Stage):
             self._is_again = True
             log.warning("request %s is tried again after %s", self.run.key, code)
             return True
-        self._routing.health.failed(self._model, self._routing.router.fallback)
+        user_id = self.run.accepted.request.user_id
+        self._routing.health.failed(self._model, self._routing.router.fallback, user_id)
         return await self._is_followed(code)
 
     async def _is_followed(self, why: str) -> bool:
@@ -220,7 +222,7 @@ class Routed(Stage):
         self._failed.add(self._model)
         if not _may_fall_back(run.accepted.request):
             return False
-        plan = self._routing.next(answer.plan, self._failed, answer.index)
+        plan = self._routing.next(answer.plan, self._failed, run.accepted.request.user_id, answer.index)
         if plan is None:
             return False
         self._is_again = False

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -19,11 +20,21 @@ DONE = TokenEvent(type=EventType.DONE, index=1)
 FAILED = TokenEvent(type=EventType.ERROR, index=0, error=ErrorInfo("engine_error", "no"))
 
 
+USERS = [f"u{number}" for number in range(50)]
+NEXT_USER = itertools.cycle(USERS)
+
+
 def answered(
-    canaries: Canaries, arm: str, *, end: TokenEvent = DONE, hidden: bool = False, wait_ms: int = 50
+    canaries: Canaries,
+    arm: str,
+    *,
+    end: TokenEvent = DONE,
+    hidden: bool = False,
+    wait_ms: int = 50,
+    user_id: str | None = None,
 ) -> tuple[str, str] | None:
     plan = Plan(model=arm, experiment="tone", arm=arm)
-    outcome = outcome_of(inflight_of(), end, plan=plan, first_at=ASKED_AT + wait_ms)
+    outcome = outcome_of(inflight_of(user_id=user_id or next(NEXT_USER)), end, plan=plan, first_at=ASKED_AT + wait_ms)
     return canaries.answered(outcome, {arm} if hidden else ())
 
 
@@ -93,3 +104,17 @@ def test_users_of_an_arm_that_is_out_go_to_the_others_and_a_changed_route_is_a_n
     assert canaries.is_out("tone", "new"), "a policy with the same route changes nothing"
     canaries.use(Policy(routes=(Route(name="tone", experiment="tone", arms=ARMS[::-1], retreat=Retreat(arm="new")),)))
     assert arms() == {"default", "new"}
+
+
+@pytest.mark.parametrize("how", [{"hidden": True}, {"wait_ms": 60_000}])
+def test_one_users_answers_take_no_arm_from_the_others_and_two_users_do(how: dict[str, Any]) -> None:
+    canaries = Canaries(POLICY)
+    for _ in range(200):
+        answered(canaries, "default")
+    for _ in range(200):
+        answered(canaries, "new", user_id="mallory", **how)
+    assert not canaries.is_out("tone", "new")
+    for _ in range(20):
+        answered(canaries, "new", user_id="nina", **how)
+        answered(canaries, "new", user_id="mallory", **how)
+    assert canaries.is_out("tone", "new")

@@ -40,8 +40,8 @@ class Planned:
         _, stage = run_and_stage_of(self.routing, inflight=inflight_of(former, **fields), models=self.models)
         return former.plan if stage.is_decided(former) else await stage.decide(former.plan, unchanged)
 
-    def fails(self, model: str = DEFAULT_MODEL) -> None:
-        self.routing.health.failed(model, self.routing.router.fallback)
+    def fails(self, model: str = DEFAULT_MODEL, user_id: str = "ann") -> None:
+        self.routing.health.failed(model, self.routing.router.fallback, user_id)
 
 
 async def test_the_requests_own_prompt_is_counted_and_not_its_conversation() -> None:
@@ -95,7 +95,7 @@ async def test_a_time_ahead_of_the_brokers_clock_is_part_of_the_plan() -> None:
 
 def test_the_chain_is_followed_from_the_model_that_failed_and_each_model_is_tried_once() -> None:
     routing, plan, models = Planned(fallback=CHAIN).routing, NO_PLAN, [DEFAULT_MODEL]
-    while (following := routing.next(plan, models)) is not None:
+    while (following := routing.next(plan, models, "ann")) is not None:
         plan = following
         assert plan.notice == "fallback"
         models.append(plan.model or "")
@@ -115,8 +115,8 @@ async def test_a_model_that_keeps_failing_gets_no_requests_until_it_is_probed() 
 def test_a_model_that_cannot_continue_an_answer_takes_over_at_its_beginning_only() -> None:
     small = replace(paced(10, "small"), continues=False)
     routing = Planned(fallback=CHAIN, models=ModelRegistry(MODELS.default, small, paced(10, "large"))).routing
-    assert routing.next(NO_PLAN, {DEFAULT_MODEL}) == Plan(model="small", notice="fallback")
-    assert routing.next(NO_PLAN, {DEFAULT_MODEL}, at=7) == Plan(model="large", notice="fallback", from_index=7)
+    assert routing.next(NO_PLAN, {DEFAULT_MODEL}, "ann") == Plan(model="small", notice="fallback")
+    assert routing.next(NO_PLAN, {DEFAULT_MODEL}, "ann", at=7) == Plan(model="large", notice="fallback", from_index=7)
 
 
 async def test_a_request_that_names_a_model_does_not_fall_back() -> None:

@@ -188,7 +188,7 @@ async def test_failed_models_count_against_an_arm_whatever_readers_saw() -> None
     }
     models = [model(before=failing(0)), model("small", says=saying("well"))]
     one = routing(policy_of(**policy), models)
-    tolds = [await answered(one, models=models) for _ in range(9)]
+    tolds = [await answered(one, models=models, user_id=("ann", "bob")[number % 2]) for number in range(9)]
     assert tolds[-1].text == "well"
     assert one.canaries.is_out("tone", "default")
     audited = [record.action for told in tolds for commit in told.partition.commits for record in commit.audit]

@@ -37,6 +37,7 @@ class OutsideServer:
         self.asked_at: list[float] = []
         self.headers: dict[str, str] = {}
         self.probes = 0
+        self.models_status = 200
         self.left = 0
         self.url = ""
 
@@ -44,6 +45,8 @@ class OutsideServer:
         self.probes += 1
         if self.trouble == "500":
             raise web.HTTPInternalServerError
+        if self.models_status != 200:
+            return web.json_response({"detail": "Not Found"}, status=self.models_status)
         return web.json_response({"object": "list", "data": []})
 
     async def tokenize(self, request: web.Request) -> web.Response:
@@ -70,6 +73,8 @@ class OutsideServer:
                 )
             case "500" | "400" | "401" as status:
                 return web.json_response({"error": {"message": f"a {status}"}}, status=int(status))
+            case "500 to chats":
+                return web.json_response({"error": {"message": "a 500"}}, status=500)
             case "html":
                 return web.Response(text="<html>welcome</html>", content_type="text/html")
             case "silent" if not self.after:
@@ -138,8 +143,8 @@ class OutsideServer:
                 await self._send(response, {"choices": [{"delta": {"content": 7}}]})
             case "no choices":
                 await self._send(response, [1, 2])
-            case "reason":
-                await self._send(response, {"choices": [{"index": 0, "delta": {}, "finish_reason": "bored"}]})
+            case "failed":
+                await self._send(response, {"choices": [{"index": 0, "delta": {}, "finish_reason": "error"}]})
             case "error":
                 await self._send(response, {"error": {"message": "out of memory", "code": 500}})
 

@@ -22,7 +22,8 @@ from tests.unit.models.remote.outside import PROMPT_IDS, WORDS, OutsideServer, o
 PROMPTS = RemotePrompts(10, 1 << 19)
 GREEDY = Sampling(temperature=0)
 NewEngine = Callable[..., RemoteEngine]
-TROUBLES = ["close", "end", "silent", "rubbish", "shapes", "no choices", "reason", "error"]
+TROUBLES = ["close", "silent", "rubbish", "shapes", "no choices", "failed", "error"]
+"""Of any server; `end` is one of those that tell a reason otherwise."""
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ async def test_a_server_that_cannot_continue_ends_a_resumed_answer_as_partial(ne
     assert (answer.reason, answer.text) == (FinishReason.PARTIAL, "")
 
 
-@pytest.mark.parametrize("trouble", [*TROUBLES, "500", "401", "html"])
+@pytest.mark.parametrize("trouble", [*TROUBLES, "end", "500", "401", "html"])
 async def test_a_failure_before_the_first_token_is_tried_again_elsewhere_unseen(
     servers: list[OutsideServer], new_engine: NewEngine, trouble: str
 ) -> None:
@@ -99,7 +100,7 @@ async def test_a_failure_before_the_first_token_is_tried_again_elsewhere_unseen(
     assert {(answer.text, answer.reason) for answer in answers} == {(words(0, 8), "length")}
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("trouble", [*TROUBLES, "end"])
 async def test_a_failure_in_the_middle_is_continued_elsewhere_with_no_word_missing_or_repeated(
     servers: list[OutsideServer], new_engine: NewEngine, trouble: str
 ) -> None:
@@ -226,6 +227,42 @@ async def test_a_server_that_keeps_failing_is_left_out_and_comes_back_after_a_pr
         while bad.circuit is Circuit.OPEN:
             await asyncio.sleep(0.05)
     assert servers[0].probes > 0
+
+
+async def test_prompts_that_fail_one_user_leave_the_servers_to_the_others(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    for count in (1, 2):
+        engine = new_engine(count)
+        for server in servers:
+            server.trouble = "500 to chats"
+        answers = [await ask(engine, job_of(id=f"r{number}", user="mallory")) for number in range(5)]
+        assert {answer.reason for answer in answers} == {"engine_error"}
+        assert all(one.is_asked for one in engine.stats.servers)
+        for server in servers:
+            server.trouble = ""
+        assert (await ask(engine, job_of(user="nina"))).reason == "length"
+
+
+async def test_a_server_that_is_down_is_noticed_by_a_lone_user(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    servers[0].trouble = "500"
+    engine = new_engine(patience_s=0.3)
+    assert (await ask(engine, job_of(user="nina"))).reason == "overloaded"
+    assert not engine.has_room
+
+
+async def test_a_server_without_a_list_of_models_answers_a_probe(
+    servers: list[OutsideServer], new_engine: NewEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("models.remote.servers._PROBE_S", 0.1)
+    servers[0].trouble, servers[0].models_status = "500 to chats", 404
+    engine = new_engine(patience_s=2.0)
+    for user in ("nina", "olaf", "pia"):
+        await ask(engine, job_of(id=user, user=user))
+    servers[0].trouble = ""
+    assert (await ask(engine, job_of(user="nina"))).reason == "length"
 
 
 async def test_a_cancelled_answer_ends_with_its_text_and_closes_its_connection(

@@ -1,0 +1,53 @@
+"""A chunk of a streamed completion: what of OpenAI's fields is read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+MOST_COUNTED = 2**31 - 1
+
+
+class Delta(msgspec.Struct):
+    """The names under which servers send thinking are OpenAI's neighbours': DeepSeek's, and OpenRouter's two."""
+
+    content: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    reasoning_details: Any = None
+
+    @property
+    def thinks(self) -> bool:
+        return bool(self.reasoning_content or self.reasoning or self.reasoning_details)
+
+
+class Choice(msgspec.Struct):
+    """`delta` of a chat completion, `text` of a raw one."""
+
+    delta: Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    token_ids: list[Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNTED)]] | None = None
+
+    @property
+    def content(self) -> str:
+        return (self.text if self.delta is None else self.delta.content) or ""
+
+
+class Chunk(msgspec.Struct):
+    """`usage` is whatever the server sends under that name; Groq's older models send it in `x_groq`."""
+
+    choices: list[Choice] | None = None
+    usage: Any = None
+    error: Any = None
+    x_groq: Any = None
+
+    @property
+    def figures(self) -> Any:
+        return self.usage or (self.x_groq.get("usage") if isinstance(self.x_groq, dict) else None)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether it says or thinks something."""
+        return any(one.content or (one.delta is not None and one.delta.thinks) for one in self.choices or ())
