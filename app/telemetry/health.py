@@ -50,7 +50,6 @@ def health_of(worker: Worker | None, watch: BrokerWatch, *, rebalancing: bool = 
         "rebalancing": rebalancing,
         "broker_silent_s": round(watch.silent_s, 1),
         "index_backlog": worker.index_backlog,
-        "history_backlog": worker.index_backlog,  # former name, goes with those of former_names.py
         "model": worker.model_version,
         "engines": [_engine_details(engine) for engine in worker.engines],
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
+    CollectorRegistry,
     GCCollector,
     PlatformCollector,
     ProcessCollector,
@@ -19,7 +20,6 @@ from app.delivery.observer import Observer, Observers
 from app.settings import Settings
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.collector import WorkerCollector
-from app.telemetry.former_names import RegistryWithFormerNames
 from app.telemetry.health import Health, health_of
 from app.telemetry.log_counter import LogCounter
 from app.telemetry.loop_lag import LoopLag
@@ -37,7 +37,7 @@ class Telemetry:
             running = worker()
             return [] if running is None else list(running.partitions.all)
 
-        self.registry = RegistryWithFormerNames()
+        self.registry = CollectorRegistry()
         self._worker = worker
         self.watch = BrokerWatch(Clients(settings), numbers)
         metrics = Metrics(self.registry, settings)

@@ -9,7 +9,7 @@ import pytest
 
 from app.faust.group import options
 from app.settings import Settings, UnknownSettingWarning, load_settings
-from app.settings.names import GONE, PREFIX, RENAMED
+from app.settings.names import PREFIX, RENAMED
 from app.settings.sources import SettingsError
 
 
@@ -175,15 +175,7 @@ def test_an_empty_old_value_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
         assert load_settings().index_ttl == 2592000
 
 
-def test_a_name_without_effect_is_a_warning_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PARLEY_TENSOR_PARALLEL", "4")
-    with pytest.warns(UnknownSettingWarning) as caught:
-        load_settings()
-    (line,) = [str(one.message) for one in caught]
-    assert line == "PARLEY_TENSOR_PARALLEL has no effect any more: put `tensor_parallel_size` into PARLEY_VLLM_ARGS"
-
-
 def test_an_old_name_is_no_setting() -> None:
     known = {PREFIX + name.upper() for name in Settings.model_fields}
-    assert not known & (RENAMED.keys() | GONE.keys())
+    assert not known & RENAMED.keys()
     assert set(RENAMED.values()) <= known

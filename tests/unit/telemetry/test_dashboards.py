@@ -18,7 +18,6 @@ from prometheus_client import CollectorRegistry
 
 from app.gateway.metrics import Metrics as GatewayMetrics
 from app.settings import Settings
-from app.telemetry.former_names import FORMER_NAMES
 from app.telemetry.telemetry import Telemetry
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -110,9 +109,8 @@ def test_a_name_that_is_not_exported_is_found(exported: Exported) -> None:
     assert dict(selectors(promql_parser.parse('rate(x{a="b"}[5m]) / (y or vector(0))'))) == {"x": {"a"}, "y": set()}
 
 
-FORMER = "|".join(FORMER_NAMES.values())
-NOT_SHOWN = re.compile(rf"process_(virtual_memory|start_time|max_fds)|python_|({FORMER})$")
-"""Figures of the interpreter, and former names, which go with the next version."""
+NOT_SHOWN = re.compile("process_(virtual_memory|start_time|max_fds)|python_")
+"""Figures of the interpreter."""
 
 
 def test_everything_that_is_exported_is_on_a_panel(exported: Exported) -> None:

@@ -15,9 +15,7 @@ from app.settings import Settings
 from app.telemetry import metrics as metrics_module
 from app.telemetry.collector import Gpu, engine_families, gpu_families
 from app.telemetry.first_come import OTHER, FirstCome
-from app.telemetry.former_names import FORMER_NAMES, RegistryWithFormerNames
 from app.telemetry.metrics import Metrics, Tally, cause_of
-from app.telemetry.telemetry import Telemetry
 from app.wire.codec import decode
 from app.wire.dead_letters import cause_of as cause_at
 from app.wire.dead_letters import dead_letter_headers
@@ -221,24 +219,6 @@ def test_notices_of_the_policy_and_records_of_the_audit_are_counted() -> None:
     assert value(reported, "parley:request_notices_total", code=DEGRADED) == 0
     reported.committed(0, [Commit(audit=audit_of_erasure("ann", None, 5)), Commit()], 0.01)
     assert value(reported, "parley:audit_records_total") == 1
-
-
-def test_a_renamed_metric_is_exported_under_both_names() -> None:
-    reported = Metrics(RegistryWithFormerNames(), Settings(_env_file=None))
-    reported.committed(3, [], 0.02)
-    text = generate_latest(reported.registry).decode()
-    for name, former, sample in (
-        ("commit_seconds", "finish_seconds", '_count{partition="3"} 1.0'),
-        ("commit_seconds", "finish_seconds", '_bucket{le="0.025",partition="3"} 1.0'),
-        ("commits", "finishes", '_total{partition="3"} 0.0'),
-    ):
-        assert f"\nparley:{name}{sample}\n" in text
-        assert f"\nparley:{former}{sample}\n" in text
-
-
-def test_every_former_name_belongs_to_a_metric_of_a_worker() -> None:
-    names = {metric.name for metric in Telemetry(Settings(_env_file=None), lambda: None).registry.collect()}
-    assert {*FORMER_NAMES, *FORMER_NAMES.values()} <= names
 
 
 def test_steps_are_counted_by_the_sequences_that_they_computed() -> None:
