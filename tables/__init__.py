@@ -1,1 +1,1 @@
-"""The tables: conversations, ended requests, erased users and usage windows, and when their rows expire."""
+"""The tables of a partition (`records.Table` lists them), and when their rows expire."""

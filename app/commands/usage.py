@@ -53,7 +53,6 @@ async def _windows(settings: Settings, since: int) -> list[UsageWindow]:
 
 
 def _show(sums: list[Sum]) -> None:
-
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("from", no_wrap=True)
     table.add_column("tenant")

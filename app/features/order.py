@@ -14,7 +14,8 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     shadow       It only asks once the request is committed.
     egress       What the others leave of the turn is what readers of foreign topics get.
 
-To remove a feature, delete its module, its line here and its field in `Policy` (app/policy/file.py).
+To remove a feature, delete its module, its line here and its field in `Policy` (app/policy/file.py). Those that are
+fields of `Features` have figures or are called by other parts of a worker; the type checker names these places.
 """
 
 from __future__ import annotations

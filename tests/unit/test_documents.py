@@ -14,9 +14,11 @@ import pytest
 
 from app.commands.settings import settings_table
 from app.delivery.commits.changelog import changelog_topic
+from app.gateway.openai.chat_choice import REASONS as CHAT_REASONS
 from app.kafka.topics import topic_specs
 from app.settings import Settings
 from app.wire.error import MEANING
+from models.generation import FinishReason
 from tables.records import Table
 
 ROOT = Path(__file__).parents[2]
@@ -84,6 +86,30 @@ def test_every_error_code_has_its_row() -> None:
     page = (ROOT / "docs" / "errors.md").read_text()
     for code, meaning in MEANING.items():
         assert f"| `{code}` | {meaning} |" in page
+
+
+def test_every_finish_reason_is_in_each_list_of_them() -> None:
+    reasons = {reason.value for reason in FinishReason}
+    section = (ROOT / "docs" / "errors.md").read_text().split("## Ends of an answer")[1].split("\n## ")[0]
+    assert {
+        name for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    } == {
+        "finish_reason",
+        *reasons,
+    }
+    (listed,) = re.findall(r"finish_reason = \d+;  // (.*)", (ROOT / "app/wire/parley.proto").read_text())
+    assert set(listed.split(", ")) == reasons
+    (words,) = re.findall(r"const ENDS.*?\{(.*?)\n\}", (ROOT / "app/gateway/page/src/words.ts").read_text(), re.DOTALL)
+    assert set(re.findall(r"^  (\w+):", words, re.MULTILINE)) == reasons - {"stop", "tool_calls"}
+    assert {reason.value for reason in CHAT_REASONS} == reasons
+
+
+def test_contributing_names_each_place_that_treats_reasons_differently() -> None:
+    (row,) = re.findall(r"^\| a finish reason \|(.*)$", CONTRIBUTING, re.MULTILINE)
+    sources = [path for path in (ROOT / "app").rglob("*.py") if "node_modules" not in path.parts]
+    lists = {path for path in sources if len(re.findall(r"FinishReason\.[A-Z_]+[,}:]", path.read_text())) > 1}
+    makers = {ROOT / "app/answering/pipeline.py", ROOT / "app/features/tool_rounds.py"}
+    assert [str(path.relative_to(ROOT)) for path in lists - makers if f"`{path.relative_to(ROOT)}`" not in row] == []
 
 
 def test_every_topic_has_its_row() -> None:

@@ -1,1 +1,1 @@
-"""The API of OpenAI: chat completions and models."""
+"""The API of OpenAI: chat completions, completions, responses, conversations, embeddings and models."""

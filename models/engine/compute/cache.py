@@ -16,9 +16,8 @@ PAGE_SIZE = 16
 GIB = 1 << 30
 MOST_ON_CPU, LEAST_ON_CPU = 2 * GIB, GIB // 4
 SHARE_OF_FREE_GPU = 0.85
-MOST_PAGES = (
-    1 << 17
-)  # at most, beyond what is needed: two million tokens, whose bookkeeping takes a tenth of a second to scan
+MOST_PAGES = 1 << 17
+"""Beyond what is needed: two million tokens, whose bookkeeping takes a tenth of a second to scan."""
 
 
 class KVCache:
