@@ -39,6 +39,7 @@ async def test_axe_finds_nothing_in_any_view(context: BrowserContext, gateway: G
             await page.get_by_role("button", name="Conversations", exact=True).click()
         await page.get_by_role("button", name="Options of My parcel").click()
         talk += await page.evaluate("axe.run().then(found => found.violations)")
+        await page.get_by_role("button", name="Close", exact=True).click()
         await page.get_by_role("button", name="Erase all…").click()
         talk += await page.evaluate("axe.run().then(found => found.violations)")
         await page.get_by_role("button", name="Keep them").click()

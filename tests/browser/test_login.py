@@ -21,7 +21,7 @@ async def test_a_key_is_asked_for_and_says_who_one_is(browser: Browser, settings
             await page.get_by_label("Key", exact=True).fill(key)
             await page.get_by_label("Key", exact=True).press("Enter")
             if key.startswith("not"):
-                await expect(told).to_contain_text("does not know this key")
+                await expect(told).to_contain_text("is not known here")
         await expect(page.get_by_label("User", exact=True)).to_have_value("nina")
         assert not await page.get_by_label("User", exact=True).is_editable()
         await page.get_by_label("Message").fill("hello")

@@ -177,7 +177,7 @@ async def test_a_deletion_that_does_not_reach_the_gateway_is_told_and_can_be_tri
     question = page.get_by_role("dialog", name="Delete conversation")
     await context.set_offline(True)
     await question.get_by_role("button", name="Delete", exact=True).click()
-    await expect(question.get_by_role("alert")).to_contain_text("The gateway cannot be reached.")
+    await expect(question.get_by_role("alert")).to_contain_text("The server cannot be reached.")
     await expect(page.locator("#conversations li")).to_have_count(1)
     await context.set_offline(False)
     await question.get_by_role("button", name="Delete", exact=True).click()
@@ -193,7 +193,6 @@ async def test_all_can_be_erased_on_the_server(context: BrowserContext, gateway:
     await stored(gateway, "era", 1)
     other = await enter(context, gateway, "era")
     await expect(other.locator("#conversations")).to_contain_text("to be forgotten")
-    await page.get_by_role("button", name="Options of to be forgotten").click()
     await page.get_by_role("button", name="Erase all…").click()
     async with page.expect_response(lambda reply: reply.request.method == "DELETE") as erased:
         await page.get_by_role("button", name="Erase all", exact=True).click()
@@ -318,3 +317,63 @@ async def test_on_a_narrow_screen_the_list_gives_way_to_the_search_and_to_escape
     await expect(shown).not_to_be_visible()
     await expect(menu).to_have_attribute("aria-expanded", "false")
     await expect(page.get_by_label("Search the history")).to_be_in_viewport()
+
+
+async def test_an_export_has_the_version_that_is_shown_and_json_says_what_replaces_what(
+    context: BrowserContext, gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    ids = {name: f"01935f6e-0000-7000-8000-{number:012d}" for number, name in enumerate(("asked", "again", "edit"), 1)}
+    related = {"asked": ids["asked"], "again": f"{ids['again']}.r-{ids['asked'][-12:]}"}
+    related["edit"] = f"{ids['edit']}.e-{ids['asked'][-12:]}"
+    turns = [{**past(name), "request_id": related[name], "prompt": f"Q {name}"} for name in related]
+    turns[1]["prompt"] = "Q asked"
+    page = await enter(context, gateway, "vera")
+    talks = [
+        {"conversation_id": name, "title": name, "turns": 3, "last_at": 1_700_000_000_000} for name in ("open", "other")
+    ]
+    await page.route("**/v1/conversations?*", lambda route: route.fulfill(json={"conversations": talks}))
+    await page.route("**/v1/conversations/*", lambda route: route.fulfill(json={"turns": turns}))
+    await page.reload()
+    await page.get_by_role("button", name="open", exact=True).click()
+    await expect(page.locator("article")).to_have_count(1)
+    await page.get_by_role("button", name="Earlier question").click()
+    await expect(page.locator(".answer")).to_have_text("again")
+    exported = {}
+    for name, kind in (("open", "Markdown"), ("other", "Markdown"), ("other", "JSON")):
+        await page.get_by_role("button", name=f"Options of {name}").click()
+        async with page.expect_download() as saved:
+            await page.get_by_role("button", name=f"Export as {kind}").click()
+        await (await saved.value).save_as(tmp_path / "saved")
+        exported[name, kind] = (tmp_path / "saved").read_text()
+        await page.get_by_role("button", name="Close", exact=True).click()
+    assert exported["open", "Markdown"] == "# open\n\n## You\n\nQ asked\n\n## Answer\n\nagain\n"
+    assert exported["other", "Markdown"] == "# other\n\n## You\n\nQ edit\n\n## Answer\n\nedit\n"
+    told = json.loads(exported["other", "JSON"])["turns"]
+    assert [(turn.get("answers_again"), turn.get("replaces")) for turn in told] == [
+        (None, None),
+        (related["asked"], None),
+        (None, related["asked"]),
+    ]
+
+
+async def test_a_search_begins_while_one_types_and_names_the_conversation(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "tess")
+    talk = {"conversation_id": "old", "title": "My parcel", "turns": 2, "last_at": 1_700_000_000_000}
+    hit = {
+        "request_id": "r",
+        "conversation_id": "old",
+        "role": "user",
+        "text": "where is it",
+        "created_at": 0,
+        "similarity": 1,
+    }
+    await page.route("**/v1/conversations?*", lambda route: route.fulfill(json={"conversations": [talk]}))
+    await page.route("**/v1/search?*", lambda route: route.fulfill(json={"hits": [hit]}))
+    await page.reload()
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("parc")
+    await expect(page.locator(".hit small")).to_contain_text("My parcel · You")
+    await page.get_by_label("Search the history").fill("")
+    await expect(page.locator(".hit")).to_have_count(0)

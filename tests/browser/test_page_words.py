@@ -163,7 +163,7 @@ async def test_that_the_gateway_is_away_is_told_until_it_is_back(
         await asyncio.to_thread(gateway.stop)
         await say(page, "into the void")
         banner = page.locator("#banner")
-        await expect(banner).to_have_text("The gateway cannot be reached; trying again.")
+        await expect(banner).to_have_text("The server cannot be reached; trying again.")
         async with page.expect_event("requestfailed"):  # it tries by itself
             pass
         await expect(banner).to_be_visible()
@@ -248,3 +248,64 @@ async def test_stop_words_and_parts_of_words_are_not_marked(context: BrowserCont
     await page.get_by_label("Search the history").fill("a parcel that has not come")
     await page.keyboard.press("Enter")
     await expect(page.locator("#hits mark")).to_have_text(["parcel", "come", "Come"])
+
+
+FORMULAS = r"""Energy is $E = mc^2$, a ticket costs $5, or 10$ in cash, US$ 6 and \$7; `$x$` is code,
+$\frac{1}{$ is not.
+
+$$
+\int_0^1 x^2 \, dx = \frac{1}{3}
+$$
+
+1. A root \(\sqrt{2}\):
+   $$A = \begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}$$
+
+\[ y = x \]
+
+| a | b |
+|---|---|
+| one<br>two | $\alpha$ |
+
+![a chart](http://charts.example/1.png) and $\def\a{\a\a}\a$ end, and $$ is open: \[ x
+"""
+
+
+async def test_formulas_are_shown_as_mathematics_and_money_is_not(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await context.new_page()
+    await page.route("**/v1/conversations/*", lambda route: route.fulfill(json={"turns": [past(FORMULAS)]}))
+    await page.goto(gateway.url)
+    answer = page.locator(".answer")
+    await expect(answer.locator("math")).to_have_count(6)
+    await expect(answer.locator(".block math")).to_have_count(3)
+    await expect(answer.locator("math mfrac")).to_have_count(1)
+    await expect(answer.locator("math mtable")).to_have_count(1)
+    await expect(answer).to_contain_text("a ticket costs $5, or 10$ in cash, US$ 6 and $7; $x$ is code")
+    await expect(answer).to_contain_text("$\\frac{1}{$ is not.")
+    await expect(answer).to_contain_text("$\\def\\a{\\a\\a}\\a$ end, and $$ is open: \\[ x")
+    await expect(answer.locator("td br")).to_have_count(1)
+    await expect(answer.locator("a")).to_have_attribute("href", "http://charts.example/1.png")
+    await expect(answer.locator("img")).to_have_count(0)
+
+
+async def test_a_phone_has_room_for_fingers_and_one_row_above(browser: Browser, gateway: GatewayProcess) -> None:
+    context = await browser.new_context(viewport={"width": 375, "height": 740}, has_touch=True, is_mobile=True)
+    page = await context.new_page()
+    models = [{"id": "default"}, {"id": "demo"}, {"id": "slow"}]
+    await page.route("**/v1/models*", lambda route: route.fulfill(json={"data": models}))
+    await page.route("**/v1/conversations/*", lambda route: route.fulfill(json={"turns": [past("short")]}))
+    await page.goto(gateway.url)
+    await expect(page.get_by_label("Model", exact=True).locator("option")).to_have_text(
+        ["Default model", "demo", "slow"]
+    )
+    await page.get_by_role("button", name="Conversations", exact=True).click()
+    fields = "[...document.querySelectorAll('input, select, textarea')].filter(one => one.offsetParent)"
+    sizes = await page.evaluate(f"{fields}.map(one => [parseFloat(getComputedStyle(one).fontSize), one.offsetHeight])")
+    assert len(sizes) == 3
+    assert min(letters for letters, _ in sizes) >= 16
+    assert min(height for _, height in sizes) >= 40
+    assert await page.locator("kbd").evaluate_all("keys => keys.some(key => key.offsetParent)") is False
+    assert await page.locator("aside").evaluate("aside => aside.offsetHeight") < 60
+    assert await page.evaluate("document.documentElement.scrollHeight") == 740
+    await context.close()

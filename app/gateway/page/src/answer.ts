@@ -3,7 +3,7 @@
 import { Answer, type NoticeDetails, type TokenEvent } from '../../../reader/reader.mjs'
 import type { Call, Turn } from './api'
 import type { Failed } from './store'
-import { ofError, ofNotice } from './words'
+import { DISCONNECTED, ofError, ofNotice, PAUSED, WAITING } from './words'
 
 const SILENCE_MS = 2500
 // A plan is for programs, and calls and results are shown as such.
@@ -115,15 +115,15 @@ export class ShownAnswer {
     this.answer.take(event)
     this.heardAt = performance.now()
     if (event.type === 'token') this.time(event.timestamp ?? Date.now())
-    if (newOwner && event.type === 'token') this.note = 'The worker was lost; another one took over, and the answer goes on.'
+    if (newOwner && event.type === 'token') this.note = ofNotice('resumed')
     if (event.tool_calls) this.learn({ calls: event.tool_calls })
     if (this.answer.end) this.ends(this.answer.end)
     this.onChange()
   }
 
   lost(isLost: boolean): void {
-    if (isLost) this.say('The connection was lost; trying again.')
-    else if (this.note.startsWith('The connection')) this.say('')
+    if (isLost) this.say(DISCONNECTED)
+    else if (this.note === DISCONNECTED) this.say('')
   }
 
   refused(message: string): void {
@@ -135,8 +135,8 @@ export class ShownAnswer {
   tick(): void {
     const silent = performance.now() - this.heardAt > SILENCE_MS
     if (!this.isOver && silent && !this.note) {
-      this.say(this.firstAt === null ? 'Waiting for a worker.' : 'The worker is silent; waiting for it or for another one.')
-    } else if (!silent && /^(Waiting|The worker is silent)/.test(this.note)) this.say('')
+      this.say(this.firstAt === null ? WAITING : PAUSED)
+    } else if (!silent && [WAITING, PAUSED].includes(this.note)) this.say('')
   }
 
   /** A token that was written then, Unix milliseconds. */
@@ -159,7 +159,7 @@ export class ShownAnswer {
   private ends(end: TokenEvent): void {
     this.reason = end.error ? end.error.code : (end.finish_reason ?? '')
     if (end.error) this.note = ofError(end.error.code)
-    else if (!this.note.includes('took over')) this.note = ''
+    else if (this.note !== ofNotice('resumed')) this.note = ''
   }
 
   private say(text: string): void {

@@ -3,8 +3,10 @@
  * that it replaces, and what was asked after one of them follows that one alone. One of each such row is shown.
  */
 
-import type { Relation } from './ids'
-import type { TurnView } from './turn'
+import { ShownAnswer } from './answer'
+import type { Turn } from './api'
+import { relationOf, type Relation } from './ids'
+import { TurnView } from './turn'
 
 interface Fork {
   nodes: Node[]
@@ -21,7 +23,25 @@ export class Branches {
   private readonly places = new Map<TurnView, Fork>()
   private newest: Fork = this.first
 
-  add(turn: TurnView, relation: Relation | null): void {
+  /** The versions of a conversation that is not open. */
+  static of(turns: Turn[]): Branches {
+    const made = new Branches()
+    for (const turn of turns) made.place(turn.prompt, ShownAnswer.of(turn))
+    return made
+  }
+
+  /** Put an answer into the turn that its id names, or into a new one, which `begin` prepares before it is shown. */
+  place(prompt: string, answer: ShownAnswer, begin: (turn: TurnView) => void = () => undefined): TurnView {
+    const relation = relationOf(answer.requestId)
+    const known = relation && this.all.find((turn) => turn.add(answer, relation))
+    if (known) return known
+    const turn = new TurnView(prompt, answer)
+    begin(turn)
+    this.add(turn, relation)
+    return turn
+  }
+
+  private add(turn: TurnView, relation: Relation | null): void {
     const fork = this.placeOf(relation)
     const node: Node = { turn, next: { nodes: [], shown: 0 } }
     fork.shown = fork.nodes.push(node) - 1

@@ -53,6 +53,10 @@ export class ConversationList {
     this.show()
   }
 
+  titleOf(id: string): string {
+    return this.rows().find((row) => row.id === id)?.title ?? ''
+  }
+
   private rows(): Row[] {
     const rows = new Map<string, Row>(this.known.map((one) => [one.conversation_id, { id: one.conversation_id, title: one.title, at: one.last_at }]))
     const add = (row: Row): void => {

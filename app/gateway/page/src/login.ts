@@ -3,11 +3,11 @@
 import { caller } from './api'
 import { byId } from './dom'
 
-/** Ask until something is given. `isWrong`: the gateway does not know the key that was given last. */
+/** Ask until something is entered. `isWrong`: the gateway does not know the key that was entered last. */
 export function login(isWrong: boolean): Promise<void> {
   const dialog = byId<HTMLDialogElement>('login')
   const field = byId<HTMLInputElement>('key')
-  byId('wrong').textContent = isWrong ? 'The gateway does not know this key, or it has expired. Check it and try again.' : ''
+  byId('wrong').textContent = isWrong ? 'This key is not known here, or it has expired. Check it and try again.' : ''
   field.setAttribute('aria-invalid', String(isWrong))
   dialog.showModal()
   field.select()

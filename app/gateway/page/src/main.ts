@@ -20,6 +20,7 @@ const banner = new Banner(() => void resume().catch(refuse))
 const search = new SearchView(
   (hit) => void open(hit.conversation_id, hit.request_id),
   () => talk.conversationId,
+  (id) => list.titleOf(id),
 )
 const list = new ConversationList(
   () => ({ id: talk.conversationId, title: talk.title, at: talk.askedAt }),
@@ -27,6 +28,7 @@ const list = new ConversationList(
   (row) => options.open(row),
 )
 const options = new Options(
+  (id) => (id === talk.conversationId ? talk.shownTurns : null),
   () => void list.refresh(),
   (id) => (id === undefined ? list.clear() : list.drop(id), leave(id)),
 )

@@ -1,6 +1,7 @@
 /** Markdown as models write it, into nodes. No HTML is ever parsed, and links go to the web or to mail alone. */
 
 import { button, element } from './dom'
+import { formula } from './formula'
 import { footnotes, takeNote, type Notes } from './footnotes'
 import { highlighted } from './highlight'
 import { DEEPEST, inline } from './inline'
@@ -96,6 +97,24 @@ function fenced(lines: string[], language: string): Node {
   return codeBlock(body.join('\n'), language)
 }
 
+const FORMULA = { $$: '$$', '\\[': '\\]' }
+const LONGEST_FORMULA = 60
+
+/** How many lines the formula has that begins here; none without its end, as while it is being written. */
+function formulaLines(lines: string[]): number {
+  const first = (lines[0] ?? '').trim()
+  const end = FORMULA[first.slice(0, 2) as keyof typeof FORMULA]
+  if (!end) return 0
+  const at = [first.slice(2), ...lines.slice(1, LONGEST_FORMULA)].findIndex((line) => line.includes(end))
+  const last = at === 0 ? first.slice(2) : (lines[at] ?? '').trim()
+  return last.indexOf(end) === last.length - 2 ? at + 1 : 0
+}
+
+function formulaBlock(lines: string[]): Node {
+  const written = lines.splice(0, formulaLines(lines)).join('\n').trim()
+  return element('p', {}, formula(written.slice(2, -2).trim(), written, true))
+}
+
 function quote(lines: string[], depth: number): Node {
   const body: string[] = []
   while (/^>/.test(lines[0] ?? '')) body.push((lines.shift() ?? '').replace(/^>\s?/, ''))
@@ -125,6 +144,7 @@ export function markdown(text: string, depth = 0): DocumentFragment {
     else if (ITEM.test(line)) block(list(lines))
     else if (/^>/.test(line) && depth < DEEPEST) block(quote(lines, depth))
     else if (isTable(lines)) block(table(lines))
+    else if (formulaLines(lines)) block(formulaBlock(lines))
     else if (!depth && takeNote(lines, notes)) close()
     else {
       lines.shift()

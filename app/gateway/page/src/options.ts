@@ -1,14 +1,34 @@
 /** What can be done with a conversation: another title, a file of it, off the list, deleted; and the erasure of all. */
 
 import { deleteConversation, erase, turnsOf, type Turn } from './api'
+import { Branches } from './branches'
 import { byId } from './dom'
+import { relationOf, tail } from './ids'
 import type { Row } from './list'
 import { deleted, erased, list } from './store'
 import { ofFailure, ofUndone } from './words'
 
-function markdownOf(title: string, turns: Turn[]): string {
-  const parts = turns.map((turn) => `## You\n\n${turn.prompt}\n\n## Answer\n\n${turn.answer.trim()}\n`)
+/** Of a question and of the answer to it, the version that is shown. */
+export interface ShownTurn {
+  prompt: string
+  text: string
+}
+
+function markdownOf(title: string, turns: ShownTurn[]): string {
+  const parts = turns.map((turn) => `## You\n\n${turn.prompt}\n\n## Answer\n\n${turn.text.trim()}\n`)
   return [`# ${title}\n`, ...parts].join('\n')
+}
+
+const RELATIONS = { again: 'answers_again', more: 'continues', edit: 'replaces', after: 'follows' } as const
+
+/** All versions; one that stands in the place of another names it. */
+function jsonOf(conversation_id: string, title: string, turns: Turn[]): string {
+  const related = turns.map((turn) => {
+    const relation = relationOf(turn.request_id)
+    const other = relation && turns.find((one) => tail(one.request_id) === relation.of)
+    return relation && other ? { ...turn, [RELATIONS[relation.kind]]: other.request_id } : turn
+  })
+  return JSON.stringify({ conversation_id, title, turns: related }, null, 2)
 }
 
 function save(name: string, type: string, text: string): void {
@@ -31,6 +51,8 @@ export class Options {
   private row: Row = { id: '', title: '', at: 0 }
 
   constructor(
+    /** The turns that are shown of a conversation, if it is open. */
+    private readonly shown: (id: string) => ShownTurn[] | null,
     private readonly changed: () => void,
     /** A conversation is off the list; without an id, all are. */
     private readonly removed: (id?: string) => void,
@@ -67,8 +89,8 @@ export class Options {
     try {
       const turns = await turnsOf(this.row.id)
       const { id, title } = this.row
-      if (kind === 'md') save(`${fileName(title)}.md`, 'text/markdown', markdownOf(title, turns))
-      else save(`${fileName(title)}.json`, 'application/json', JSON.stringify({ conversation_id: id, title, turns }, null, 2))
+      if (kind === 'json') save(`${fileName(title)}.json`, 'application/json', jsonOf(id, title, turns))
+      else save(`${fileName(title)}.md`, 'text/markdown', markdownOf(title, this.shown(id) ?? Branches.of(turns).shown))
     } catch (error) {
       this.told.textContent = ofFailure(error)
     }

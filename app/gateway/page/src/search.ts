@@ -7,6 +7,7 @@ import { ofFailure } from './words'
 
 const DAY_MS = 86_400_000
 const MOST = '20'
+const TYPED_MS = 300
 
 // Words that say nothing about what is looked for.
 const STOP = new Set(
@@ -23,11 +24,12 @@ function marked(text: string, query: string): (Node | string)[] {
   return text.split(pattern).map((part, at) => (at % 2 ? element('mark', {}, part) : part))
 }
 
-function row(hit: Hit, query: string, open: (hit: Hit) => void): HTMLElement {
+function row(hit: Hit, title: string, query: string, open: (hit: Hit) => void): HTMLElement {
+  const about = [title, hit.role === 'user' ? 'You' : 'Answer', new Date(hit.created_at).toLocaleString(), `${Math.round(hit.similarity * 100)}% near`]
   const button = element(
     'button',
     { type: 'button', className: 'hit' },
-    element('small', {}, `${hit.role === 'user' ? 'You' : 'Answer'} · ${new Date(hit.created_at).toLocaleString()} · ${Math.round(hit.similarity * 100)}% near`),
+    element('small', {}, about.filter(Boolean).join(' · ')),
     element('span', {}, ...marked(hit.text, query)),
   )
   button.addEventListener('click', () => open(hit))
@@ -35,13 +37,21 @@ function row(hit: Hit, query: string, open: (hit: Hit) => void): HTMLElement {
 }
 
 export class SearchView {
+  private typed: number | undefined
+  private searches = 0
+
   constructor(
     private readonly open: (hit: Hit) => void,
     private readonly conversation: () => string,
+    private readonly titleOf: (conversationId: string) => string,
   ) {
     byId('query').addEventListener('submit', (event) => {
       event.preventDefault()
       void this.run()
+    })
+    byId('words').addEventListener('input', () => {
+      clearTimeout(this.typed)
+      this.typed = setTimeout(() => void this.run(), TYPED_MS)
     })
     for (const id of ['role', 'since', 'here']) byId(id).addEventListener('change', () => void this.run())
     byId('close-search').addEventListener('click', () => this.toggle(false))
@@ -54,23 +64,35 @@ export class SearchView {
   }
 
   private async run(): Promise<void> {
+    clearTimeout(this.typed)
     const query = byId<HTMLInputElement>('words').value.trim()
-    if (!query) return
+    const turn = ++this.searches
+    if (!query) return this.show('', [])
+    byId('found').textContent = 'Searching…'
+    try {
+      const own = listed()
+      const hits = (await search(this.filters(query))).filter((hit) => hit.created_at > (own[hit.conversation_id]?.removedAt ?? -1))
+      if (turn !== this.searches) return // another search has begun since
+      const open = (hit: Hit): void => (this.toggle(false), this.open(hit))
+      const rows = hits.map((hit) => row(hit, this.titleOf(hit.conversation_id), query, open))
+      this.show(hits.length > 1 ? `The ${hits.length} nearest, best first` : hits.length ? 'One hit' : 'Nothing was found.', rows)
+    } catch (error) {
+      if (turn === this.searches) this.show(ofFailure(error), [])
+    }
+  }
+
+  private filters(query: string): Record<string, string> {
     const role = byId<HTMLSelectElement>('role').value
     const days = byId<HTMLSelectElement>('since').value
     const filters: Record<string, string> = { q: query, limit: MOST }
     if (role) filters.role = role
     if (days) filters.since = String(Date.now() - Number(days) * DAY_MS)
     if (byId<HTMLInputElement>('here').checked) filters.conversation_id = this.conversation()
-    byId('found').textContent = 'Searching…'
-    byId('hits').replaceChildren()
-    try {
-      const own = listed()
-      const hits = (await search(filters)).filter((hit) => hit.created_at > (own[hit.conversation_id]?.removedAt ?? -1))
-      byId('found').textContent = hits.length ? `The ${hits.length} nearest, best first` : 'Nothing was found.'
-      byId('hits').replaceChildren(...hits.map((hit) => row(hit, query, (one) => (this.toggle(false), this.open(one)))))
-    } catch (error) {
-      byId('found').textContent = ofFailure(error)
-    }
+    return filters
+  }
+
+  private show(told: string, rows: HTMLElement[]): void {
+    byId('found').textContent = told
+    byId('hits').replaceChildren(...rows)
   }
 }

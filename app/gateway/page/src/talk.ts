@@ -3,7 +3,7 @@
 import { ask, caller, cancel, turnsOf, type Turn } from './api'
 import { Branches } from './branches'
 import { byId } from './dom'
-import { newId, relationOf, type Relation } from './ids'
+import { newId, type Relation } from './ids'
 import * as panel from './panel'
 import { ShownAnswer } from './answer'
 import { begins, begun, ended, fails, failures, remembered, running, type Running } from './store'
@@ -125,6 +125,10 @@ export class Talk {
     turn.node.classList.add('found')
   }
 
+  get shownTurns(): TurnView[] {
+    return this.turns.shown
+  }
+
   /** What the conversation began with; empty where nothing was asked. */
   get title(): string {
     return this.turns.shown[0]?.question.text ?? ''
@@ -156,17 +160,18 @@ export class Talk {
 
   /** Put an answer into the turn that its id names, or into one of its own. */
   private place(prompt: string, answer: ShownAnswer): TurnView {
-    const relation = relationOf(answer.requestId)
-    const known = relation && this.turns.all.find((turn) => turn.add(answer, relation))
-    if (known) return known
-    const turn = new TurnView(prompt, answer)
-    turn.onChange = () => this.changed()
-    turn.ask = (to) => void this.askAbout(turn, to).catch(this.refuse)
-    turn.question.edit = (text) => void this.askInstead(turn, text).catch(this.refuse)
-    turn.question.leaf = (step) => this.leaf(turn, step)
-    this.turns.add(turn, relation)
-    byId('welcome').hidden = true
-    this.render()
+    let isNew = false
+    const turn = this.turns.place(prompt, answer, (made) => {
+      isNew = true
+      made.onChange = () => this.changed()
+      made.ask = (to) => void this.askAbout(made, to).catch(this.refuse)
+      made.question.edit = (text) => void this.askInstead(made, text).catch(this.refuse)
+      made.question.leaf = (step) => this.leaf(made, step)
+    })
+    if (isNew) {
+      byId('welcome').hidden = true
+      this.render()
+    }
     return turn
   }
 

@@ -30,8 +30,9 @@ export const usesTools = (): boolean => caller.tools.length > 0 && remembered('t
 function choice(): void {
   const field = byId<HTMLSelectElement>('model')
   const name = remembered('model')
-  const options = caller.models.map((one) => element('option', { value: one, selected: one === name }, one))
+  // `default` is what a request without a name gets.
+  const options = caller.models.filter((one) => one !== 'default').map((one) => element('option', { value: one, selected: one === name }, one))
   field.replaceChildren(element('option', { value: '' }, 'Default model'), ...options)
-  field.hidden = caller.models.length < 2
+  field.hidden = options.length < (caller.models.includes('default') ? 1 : 2)
   field.onchange = () => remember('model', field.value)
 }

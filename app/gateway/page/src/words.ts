@@ -20,7 +20,7 @@ const NOTICES: Record<string, string> = {
   degraded: 'Another model answers at the moment.',
   fallback: 'Another model answers, because the first one failed.',
   filtered: 'The rules of this service have blocked a part of this.',
-  resumed: 'The worker was lost; another one took over, and the answer goes on.',
+  resumed: 'The server was restarted; your answer goes on.',
 }
 const ENDS: Record<string, string> = {
   length: 'It was cut at its longest length.',
@@ -30,13 +30,17 @@ const ENDS: Record<string, string> = {
   partial: 'Only a part of it could be given.',
 }
 
+export const WAITING = 'The service is busy or starting; your answer begins in a moment.'
+export const PAUSED = 'The answer has paused; it goes on in a moment.'
+export const DISCONNECTED = 'The connection was lost; trying again.'
+
 export const ofError = (code: string): string => ERRORS[code] ?? 'Something went wrong. Try again.'
 /** Policies may name notices of their own. */
 export const ofNotice = (code: string): string => NOTICES[code] ?? `Note: ${code.replaceAll('_', ' ')}.`
 export const ofEnd = (reason: string): string => ENDS[reason] ?? ''
 
 export function ofFailure(error: unknown): string {
-  if (error instanceof Unreachable) return 'The gateway cannot be reached; trying again.'
+  if (error instanceof Unreachable) return 'The server cannot be reached; trying again.'
   if (!(error instanceof Refusal)) return ofError('')
   const wait = error.retryAfterS ? ` Try again in ${error.retryAfterS} s.` : ''
   return `${ofError(error.code)}${error.code === 'rate_limited' ? wait : ''}`
@@ -44,4 +48,4 @@ export function ofFailure(error: unknown): string {
 
 /** Of what somebody has asked for once: nobody tries it again. */
 export const ofUndone = (error: unknown): string =>
-  error instanceof Unreachable ? 'The gateway cannot be reached. Try again when it is back.' : ofFailure(error)
+  error instanceof Unreachable ? 'The server cannot be reached. Try again when it is back.' : ofFailure(error)
