@@ -127,6 +127,10 @@ async def _refused(request: Request, error: Any) -> Response:
     if getattr(request.state, "body_is_read", False):  # and refused for what it asks: that costs as much
         gateway.limits.count_refused(request.state.caller.holder)
     response: Response = error.response()
+    if (done := getattr(request.state, "done", None)) is not None:  # there is no room for the reply to what was done
+        response.headers["X-Should-Retry"] = "false"  # OpenAI's clients read it
+        if done:
+            response.headers["X-Request-Id"] = done
     return response
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from app.gateway.json_reply import JsonReply
 from app.wire.error import ErrorCode
 from models.unexpected import type_and_line
 
@@ -127,7 +128,7 @@ async def lasting(what: str, work: Callable[[], Awaitable[None]]) -> None:
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
+    return JsonReply(msgspec.json.encode(content), status, headers)
 
 
 async def encoded(items: Iterable[Any]) -> list[msgspec.Raw]:

@@ -66,6 +66,7 @@ class Gateway:
         self.metrics = Metrics()
         self.gate = Gate(bounds.CONNECTIONS, bounds.CONNECTIONS_OF_ADDRESS, settings.trusted_proxies)
         self.bodies = BodyBudget(bounds.BODIES_BYTES)
+        self.replies = BodyBudget(bounds.REPLIES_BYTES, "replies")
         self.tracing = Tracing.of(settings, "parley-gateway")
         self.request_producer = RequestProducer(settings)
         self.audit_trail = AuditTrail(self.request_producer, is_on=bool(settings.audit_retention_s))

@@ -49,8 +49,9 @@ _OPEN_TURNS_S = 2.0
 """The same for a list of turns, which clients ask for right after an answer. An overloaded broker needs more than half
 a second for a commit. The transaction of a dead worker stays open until its successor begins.
 """
-_MOST_OF_A_BATCH = 500
-"""Records, after which other tasks of the event loop run."""
+_MOST_OF_A_BATCH = 100
+_SLICE_S = 0.002
+"""Records of a batch, and time, after which other tasks of the event loop run."""
 
 
 class ShownResult(msgspec.Struct, frozen=True):
@@ -104,22 +105,22 @@ class Archive:
                 if self._searches.get(key) is search:
                     del self._searches[key]
 
-    async def turns(self, user_id: str, since_ms: int | None = None) -> list[Turn]:
-        """The user's turns, oldest first, without erased ones."""
-        async with self._turns.turn(user_id):
-            return await self._read_turns(user_id, since_ms, _OPEN_TURNS_S)
+    async def turns(self, user_id: str, since_ms: int | None = None) -> AsyncGenerator[Turn, None]:
+        """The user's turns, oldest first, without erased ones. Close it if you leave it early. Raises `ApiError`."""
+        async with self._turns.turn(user_id), aclosing(self._read_turns(user_id, since_ms, _OPEN_TURNS_S)) as turns:
+            async for turn in turns:
+                yield turn
 
-    async def _read_turns(self, user_id: str, since_ms: int | None, open_s: float) -> list[Turn]:
-        turns: dict[str, Turn] = {}
+    async def _read_turns(self, user_id: str, since_ms: int | None, open_s: float) -> AsyncGenerator[Turn, None]:
         async with aclosing(self._of(user_id, "turns", since_ms, open_s)) as records:
             async for record in records:
                 if record.key != user_id.encode():
                     continue  # other users share the partition
                 turn = _turn(record)
-                if turn is not None and turn.user_id == user_id:
-                    turns[turn.request_id] = turn
-        at = self._erasures.at
-        return [turn for turn in turns.values() if turn.outlives(at(user_id, turn.conversation_id))]
+                if turn is None or turn.user_id != user_id:
+                    continue
+                if turn.outlives(self._erasures.at(user_id, turn.conversation_id)):
+                    yield turn
 
     async def tool_results(self, user_id: str, request_id: str) -> list[ShownResult]:
         """What tools have answered to the calls of a request, as its readers saw it, as long as `tokens` keeps it.
@@ -193,9 +194,10 @@ class Archive:
         return None if answer is not None and answer.missing and self._erased_at(answer) else answer
 
     async def _in_turns(self, key: Key, since_ms: int | None) -> Answer | None:
-        for turn in await self._read_turns(key[0], since_ms, _OPEN_S):
-            if turn.request_id == key[1]:
-                return _answer_of(turn)
+        async with aclosing(self._read_turns(key[0], since_ms, _OPEN_S)) as turns:
+            async for turn in turns:
+                if turn.request_id == key[1]:
+                    return _answer_of(turn)
         return None
 
 
@@ -300,9 +302,13 @@ async def scan(
             position, written, give_up_at = first, None if first < end == committed else end, math.inf
             while (written is None or position < written) and time.monotonic() < give_up_at:
                 batches = await records.getmany(timeout_ms=_POLL_MS, max_records=_MOST_OF_A_BATCH)
+                since = time.perf_counter()
                 for record in batches.get(partition, ()):
                     position = record.offset + 1
                     yield record
+                    if time.perf_counter() - since > _SLICE_S:
+                        await asyncio.sleep(0)
+                        since = time.perf_counter()
                 position = max(position, await records.position(partition))
                 if written is None and position >= end:  # the consumer knows the log's end from its fetches
                     written = max(end, records.highwater(partition) or 0)

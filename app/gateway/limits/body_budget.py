@@ -1,8 +1,9 @@
-"""A limit for the bytes of all request bodies that the gateway holds at once, and turns in which they are decoded.
+"""A limit for the bytes of all bodies that the gateway holds at once, and turns in which they are decoded.
 
 Each body is small (bodies/reading.py), but may take half a minute to arrive, and thousands of connections may send one.
 No key's callers may hold so many bytes that others find no room (models/fair_slots.py). A body takes the event loop for
-milliseconds, so one of a key is decoded at a time: who has a thousand connections delays others as with one.
+milliseconds, so one of a key is decoded at a time: who has a thousand connections delays others as with one. Bodies of
+replies have such a limit, too (streams/unsent.py).
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ _MANY = 4
 
 
 class BodyBudget:
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, what: str = "requests") -> None:
+        """`what` names in error messages what has the bodies."""
         self.held = 0
+        self._what = what
         self._most = most_bytes
         self._holders: Counter[str] = Counter()
         self._turns = UserLocks()
@@ -52,10 +55,10 @@ class BodyBudget:
             self.held += size
             self._holders[holder] += size
         elif held > self._most // _MANY:
-            message = "too many requests of this caller are in transfer"
+            message = f"too many {self._what} of this caller are in transfer"
             raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=_RETRY_S)
         else:
-            raise ApiError(ErrorCode.OVERLOADED, "too many requests are in transfer", retry_after_s=_RETRY_S)
+            raise ApiError(ErrorCode.OVERLOADED, f"too many {self._what} are in transfer", retry_after_s=_RETRY_S)
 
 
 class Body:

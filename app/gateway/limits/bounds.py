@@ -23,6 +23,8 @@ ASKED_BYTES = 32 * 1024 * 1024
 """Of requests in memory whose responses may be retrieved; others are read from `requests`."""
 BODIES_BYTES = 64 * 1024 * 1024
 """Of requests that are being transferred."""
+REPLIES_BYTES = 64 * 1024 * 1024
+"""Of large replies, and of large pieces of streams, that are being transferred."""
 MAX_ITEMS = 4 * MAX_MESSAGES
 """Of `input` of the Responses API: a message of the assistant may be an item for its text and one for each call."""
 SCAN_RECORDS = 200_000

@@ -222,6 +222,11 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         self._gate.leave(self.transport)
         super().connection_lost(exc)
 
+    async def send(self, message: Any) -> None:
+        """Uvicorn waits before the next message only, and this one may be large."""
+        await super().send(message)
+        await self.writable.wait()
+
 
 class ByAddress(Middleware):
     """Behind a trusted proxy: limits the open requests of each client address.

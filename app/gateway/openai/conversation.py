@@ -6,7 +6,7 @@ belongs to it; its items are the questions and answers of its turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -29,26 +29,21 @@ class ConversationBody(msgspec.Struct, frozen=True, kw_only=True):
             raise invalid("items", "is not supported here: they are the input of the first response")
         if self.metadata:
             raise invalid("metadata", "is not supported here: each response may have its own")
-        return described(f"{_PREFIX}{new_request_id()}", ())
+        return described(f"{_PREFIX}{new_request_id()}")
 
 
-def described(conversation_id: str, turns: Sequence[Turn]) -> dict[str, Any]:
+def described(conversation_id: str, first_ms: int = 0) -> dict[str, Any]:
     """The object; its time is that of its name or of its first turn, 0 if neither is known."""
     made_at = time_of(conversation_id.removeprefix(_PREFIX))
-    first_at = turns[0].asked_at / 1000 if turns else 0.0
     return {
         "id": conversation_id,
         "object": "conversation",
-        "created_at": int(made_at or first_at),
+        "created_at": int(made_at or first_ms / 1000),
         "metadata": {},
     }
 
 
-def items_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    return [item for turn in turns for item in _items(turn)]
-
-
-def _items(turn: Turn) -> Iterator[dict[str, Any]]:
+def items_of(turn: Turn) -> Iterator[dict[str, Any]]:
     if turn.prompt:
         content = [{"type": "input_text", "text": turn.prompt}]
         yield _item(turn, "in", type="message", role="user", content=content)

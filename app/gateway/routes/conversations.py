@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -55,6 +59,12 @@ async def items(
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
     gateway.limits.admit_lookup(identity)
-    turns = await while_connected(request, gateway.archive.turns(identity.user_id))
-    of_it = [turn for turn in turns if turn.conversation_id == conversation_id]
-    return json_response(page_of(items_of(of_it), after, limit, order))
+
+    async def all_items() -> AsyncGenerator[dict[str, Any], None]:
+        async with aclosing(gateway.archive.turns(identity.user_id)) as turns:
+            async for turn in turns:
+                if turn.conversation_id == conversation_id:
+                    for item in items_of(turn):
+                        yield item
+
+    return json_response(await while_connected(request, page_of(all_items(), after, limit, order)))

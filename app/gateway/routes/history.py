@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, Literal
 
+import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,9 +14,10 @@ from starlette.responses import Response
 from app.gateway.auth.identity import Identity
 from app.gateway.bodies.openapi import replies, shape
 from app.gateway.erasure.report import report
-from app.gateway.errors import ApiError, encoded, json_response
-from app.gateway.gateway import gateway_of
+from app.gateway.errors import ApiError, json_response
+from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.openai.conversation import described
+from app.gateway.openai.pages import Entry, cut
 from app.gateway.streams.while_connected import while_connected
 from app.search.rows import Role
 from app.search.vector_store import Query
@@ -27,6 +31,9 @@ router = APIRouter(prefix="/v1", tags=["history"])
 _MOST_HITS = 100
 _MOST_QUERY = 4096
 _TITLE = 80
+_MOST_OF_A_PAGE = 1000
+_MOST_LISTED = 10_000
+_ENDS: Any = {"has_more": "boolean", "first_id": ["string", "null"], "last_id": ["string", "null"]}
 _FIRST_MS = 100_000_000_000
 """Of the year 1973: what is below, and not 0, is a time in seconds."""
 
@@ -94,9 +101,9 @@ def _check(text: str, limit: int, conversation_id: str | None, since: int | None
         raise ApiError(ErrorCode.INVALID_REQUEST, "conversation_id: must not be empty", param="conversation_id")
 
 
-@router.get("/conversations", responses=replies(shape(conversations="array")))
-async def conversations(request: Request) -> Response:
-    """The user's conversations, latest first.
+@router.get("/conversations", responses=replies(shape(conversations="array", **_ENDS)))
+async def conversations(request: Request, after: str | None = None, limit: int = _MOST_OF_A_PAGE) -> Response:
+    """The user's conversations, latest first, a page at a time: `after` is the `last_id` of the page before.
 
     A chat completion without a conversation id gets one of its own, equal to the request's id. It is listed once it has
     a second turn.
@@ -104,33 +111,66 @@ async def conversations(request: Request) -> Response:
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
     gateway.limits.admit_lookup(identity)
-    conversations: dict[str, dict[str, Any]] = {}
+    known = await while_connected(request, _listed(gateway, identity.user_id))
+    latest = (Entry(name, {**msgspec.structs.asdict(known[name]), "conversation_id": name}) for name in reversed(known))
+    page = await cut(latest, after, limit, "asc", _MOST_OF_A_PAGE)
+    return json_response({"conversations": [*page.data], **page.ends})
+
+
+class _Listed(msgspec.Struct):
+    title: str
+    turns: int
+    last_at: int
+
+
+async def _listed(gateway: Gateway, user_id: str) -> dict[str, _Listed]:
+    """In the order of their last turns. Of the oldest ones of very many, only what changes again is known."""
+    known: dict[str, _Listed] = {}
     alone: set[str] = set()
-    for turn in await while_connected(request, gateway.archive.turns(identity.user_id)):
-        # Another turn of it has another request's id.
-        (alone.add if turn.conversation_id == turn.request_id else alone.discard)(turn.conversation_id)
-        known = conversations.pop(turn.conversation_id, {"title": turn.prompt[:_TITLE], "turns": 0})
-        conversations[turn.conversation_id] = {
-            **known,
-            "conversation_id": turn.conversation_id,
-            "turns": known["turns"] + 1,
-            "last_at": turn.created_at,
-        }
-    for conversation_id in alone:
-        del conversations[conversation_id]
-    return json_response({"conversations": await encoded(reversed(conversations.values()))})
+    asked_at: dict[str, int] = {}
+    async with aclosing(gateway.archive.turns(user_id)) as turns:
+        async for turn in turns:
+            name = turn.conversation_id
+            # Another turn of it has another request's id.
+            (alone.add if name == turn.request_id else alone.discard)(name)
+            one = known.pop(name, None) or _Listed(turn.prompt[:_TITLE], 0, 0)
+            known[name] = _Listed(one.title, one.turns + 1, turn.created_at)
+            asked_at[name] = turn.asked_at
+            if len(known) > 2 * _MOST_LISTED:
+                for oldest in [*known][:_MOST_LISTED]:
+                    alone.discard(oldest)
+                    del known[oldest], asked_at[oldest]
+    erased = {name for name, at in asked_at.items() if 0 < at <= gateway.erasures.at(user_id, name)}  # meanwhile
+    return {name: one for name, one in known.items() if name not in alone and name not in erased}
 
 
-@router.get("/conversations/{conversation_id:any}", responses=replies(shape(conversation_id="string", turns="array")))
-async def conversation(request: Request, conversation_id: str) -> Response:
-    """The turns of one conversation, oldest first; also an object of OpenAI's API."""
+@router.get(
+    "/conversations/{conversation_id:any}",
+    responses=replies(shape(conversation_id="string", turns="array", **_ENDS)),
+)
+async def conversation(
+    request: Request, conversation_id: str, after: str | None = None, limit: int = _MOST_OF_A_PAGE
+) -> Response:
+    """The turns of one conversation, oldest first, a page at a time: `after` is the `last_id` of the page before. Also
+    an object of OpenAI's API.
+    """
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
     gateway.limits.admit_lookup(identity)
-    turns = await while_connected(request, gateway.archive.turns(identity.user_id))
-    of_it = [turn for turn in turns if turn.conversation_id == conversation_id]
-    reply = {"conversation_id": conversation_id, "turns": await encoded(map(_as_json, of_it))}
-    return json_response({**described(conversation_id, of_it), **reply})
+    first_ms, erased_at = 0, -1
+
+    async def entries() -> AsyncGenerator[Entry, None]:
+        nonlocal first_ms
+        async with aclosing(gateway.archive.turns(identity.user_id)) as turns:
+            async for turn in turns:
+                if turn.conversation_id == conversation_id:
+                    first_ms = first_ms or turn.asked_at
+                    yield Entry(turn.request_id, _as_json(turn))
+
+    while erased_at != (erased_at := gateway.erasures.at(identity.user_id, conversation_id)):  # it may be meanwhile
+        page = await while_connected(request, cut(entries(), after, limit, "asc", _MOST_OF_A_PAGE))
+    reply = {"conversation_id": conversation_id, "turns": [*page.data], **page.ends}
+    return json_response({**described(conversation_id, first_ms), **reply})
 
 
 @router.delete(

@@ -64,7 +64,7 @@ async def input_items(
 ) -> Response:
     """The items of the response's `input`, without those of earlier responses."""
     _, stored = await _find(request, response_id)
-    return json_response(page_of(stored.given.input_items(stored.request), after, limit, order))
+    return json_response(await page_of(stored.given.input_items(stored.request), after, limit, order))
 
 
 @router.post("/responses/{response_id:any}/cancel", responses=replies(_RESPONSE, 404))

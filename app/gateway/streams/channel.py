@@ -20,6 +20,7 @@ from app.gateway.bodies.reading import read_message
 from app.gateway.errors import ApiError, error_of
 from app.gateway.gateway import Gateway
 from app.gateway.limits import bounds
+from app.gateway.streams.unsent import unsent
 from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
 from app.wire.limits import REQUEST_ID_FORM, is_request_id
@@ -229,10 +230,12 @@ class Channel:
             await events.aclose()
 
     async def _send(self, reply: dict[str, Any] | TokenEvent) -> None:
+        text = _encoder.encode(reply).decode()
         try:
-            async with asyncio.timeout(bounds.STALL_S), self._turn:
-                await self._socket.send_text(_encoder.encode(reply).decode())
-        except TimeoutError:
+            with unsent(self._socket.scope, len(text)):
+                async with asyncio.timeout(bounds.STALL_S), self._turn:
+                    await self._socket.send_text(text)
+        except (TimeoutError, ApiError):
             self._stalled.set()
             raise WebSocketDisconnect(TOO_SLOW) from None
         except RuntimeError:  # raised by Starlette if another task has noticed that the connection is closed

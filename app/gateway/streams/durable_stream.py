@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
+from app.gateway.answers.watch import BATCH
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError, invalid, json_response
@@ -111,7 +112,9 @@ class DurableStream:
         )
 
     async def _chunks(self, first: _Part) -> AsyncGenerator[bytes, None]:
-        yield _chunk(first)
+        for begin in range(0, len(first.events), BATCH):
+            yield server_sent(first.events[begin : begin + BATCH], name="data")
+        yield server_sent(first.control, name="control")
         if first.is_closed:
             return
         async with aclosing(self._parts(first.after)) as parts:

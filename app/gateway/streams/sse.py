@@ -16,7 +16,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.gateway.answers.deadline import Deadline
+from app.gateway.errors import ApiError
 from app.gateway.metrics import Metrics
+from app.gateway.streams.unsent import parts_of, unsent
 
 _encoder = msgspec.json.Encoder()
 KEEP_ALIVE = b": waiting\n\n"
@@ -52,8 +54,8 @@ class EventStream(Response):
         self._closed = closed
         self._valid_s = valid_s
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI says
-        sending = asyncio.create_task(self._send(send), name="event stream")
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._send(scope, send), name="event stream")
         leaving = asyncio.create_task(until_gone(receive), name="end of event stream")
         try:
             await asyncio.wait({sending, leaving}, timeout=self._valid_s, return_when=asyncio.FIRST_COMPLETED)
@@ -68,7 +70,7 @@ class EventStream(Response):
             if not sending.cancelled():
                 raise
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, scope: Scope, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         task = asyncio.current_task()
         assert task is not None
@@ -76,9 +78,14 @@ class EventStream(Response):
         try:
             async with aclosing(self._chunks) as chunks:
                 async for chunk in chunks:
-                    stall.set(self._stall_s)
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                    stall.clear()
+                    with unsent(scope, len(chunk)):
+                        for part, _ in parts_of(chunk):
+                            stall.set(self._stall_s)
+                            await send({"type": "http.response.body", "body": part, "more_body": True})
+                            stall.clear()
+        except ApiError:  # too much waits for readers of this caller: it can continue as one that has stalled
+            self._metrics.stalled.inc()
+            return
         except asyncio.CancelledError:
             if not stall.has_passed:
                 raise

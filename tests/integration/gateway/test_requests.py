@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -206,6 +207,44 @@ async def test_conversations_tell_what_was_said_until_it_is_erased(http: httpx.A
     assert [one["conversation_id"] for one in listed] == ["talk"]
     assert (await http.delete("/v1/users/erin")).status_code == 202
     assert (await http.get("/v1/conversations/talk", params=user)).json()["turns"] == []
+
+
+async def test_a_history_is_read_a_page_at_a_time(http: httpx.AsyncClient) -> None:
+    user = {"user_id": "petra"}
+    for number in range(5):
+        for conversation in ("long", f"short {number}"):
+            body = {"prompt": f"hello {number}", "conversation_id": conversation, "max_tokens": 2}
+            await answer(
+                http, (await http.post("/v1/requests", json=body, params=user)).json()["request_id"], params=user
+            )
+
+    async def pages(path: str, name: str, limit: int) -> tuple[list[Any], int]:
+        entries: list[Any] = []
+        page, count = {"has_more": True, "last_id": None}, 0
+        while page["has_more"]:
+            after = {} if page["last_id"] is None else {"after": page["last_id"]}
+            page = (await http.get(path, params={**user, **after, "limit": limit})).json()
+            entries += page[name]
+            count += 1
+        return entries, count
+
+    async with asyncio.timeout(30):
+        while len((await http.get("/v1/conversations/long", params=user)).json()["turns"]) < 5:
+            await asyncio.sleep(0.1)
+    turns, count = await pages("/v1/conversations/long", "turns", 2)
+    assert [turn["prompt"] for turn in turns] == [f"hello {number}" for number in range(5)]
+    assert count == 3
+    listed, count = await pages("/v1/conversations", "conversations", 4)
+    assert [one["conversation_id"] for one in listed][-1] == "short 0"
+    assert {one["conversation_id"]: one["turns"] for one in listed} == {
+        "long": 5,
+        **{f"short {n}": 1 for n in range(5)},
+    }
+    assert count == 2
+    for path in ("/v1/conversations", "/v1/conversations/long"):
+        for wrong in ({"after": "nothing"}, {"limit": 0}, {"limit": 1001}):
+            reply = await http.get(path, params={**user, **wrong})
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, next(iter(wrong)))
 
 
 async def test_a_conversation_is_deleted_alone_and_begins_anew(http: httpx.AsyncClient) -> None:

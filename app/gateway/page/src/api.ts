@@ -113,11 +113,21 @@ export const cancel = (requestId: string): Promise<unknown> =>
 export const resultsOf = async (requestId: string): Promise<{ tool_call_id: string; content: string }[]> =>
   (await call<{ results: { tool_call_id: string; content: string }[] }>(`/v1/requests/${id(requestId)}/tool-results`)).results
 
-export const turnsOf = async (conversationId: string): Promise<Turn[]> =>
-  (await call<{ turns: Turn[] }>(`/v1/conversations/${id(conversationId)}`)).turns
+/** All entries of a list that comes a page at a time. */
+async function pages<Name extends string, One>(path: string, name: Name): Promise<One[]> {
+  const all: One[] = []
+  for (let query = ''; ; ) {
+    const page = await call<Record<Name, One[]> & { has_more?: boolean; last_id?: string | null }>(path + query)
+    all.push(...page[name])
+    if (!page.has_more || !page.last_id) return all
+    query = `?${new URLSearchParams({ after: page.last_id })}`
+  }
+}
 
-export const conversations = async (): Promise<Conversation[]> =>
-  (await call<{ conversations: Conversation[] }>('/v1/conversations')).conversations
+export const turnsOf = (conversationId: string): Promise<Turn[]> =>
+  pages<'turns', Turn>(`/v1/conversations/${id(conversationId)}`, 'turns')
+
+export const conversations = (): Promise<Conversation[]> => pages<'conversations', Conversation>('/v1/conversations', 'conversations')
 
 export const deleteConversation = (conversationId: string): Promise<unknown> =>
   call(`/v1/conversations/${id(conversationId)}`, { method: 'DELETE' })
