@@ -111,6 +111,7 @@ class Partition:
         self.begun: dict[RequestKey, int] = {}
         """The newest attempt of each request that this process has begun and survived (resume/quarantine.py, 3)."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._letting_go = asyncio.Lock()
         self._may_take_over = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"partition-{context.number}")
 
@@ -263,6 +264,7 @@ class Partition:
             await self._withdraw_attempts()
         if self.state is State.TAKING_OVER:
             await self._halt()
+        if self.state is State.TAKING_OVER:  # and not closed meanwhile: a worker may leave at any moment
             self._task = asyncio.create_task(self._run(), name=f"partition-{self.number}")
 
     def retake(self) -> None:
@@ -381,6 +383,11 @@ class Partition:
             self.spawn(self.commit(Commit(None)))
 
     async def _let_go(self) -> None:
+        """A rebalance and the end of the worker may both come to this: the second waits for the first."""
+        async with self._letting_go:
+            await self._let_ownership_go()
+
+    async def _let_ownership_go(self) -> None:
         if self._ownership is None:
             return
         self._next = {topic: one.next for topic, one in self._ownership.offsets.items()}

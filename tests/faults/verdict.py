@@ -211,7 +211,7 @@ def judge_records(
 ) -> Verdict:
     """`is_erased`: whether a conversation was forgotten at some time; `has_met`: whether an erasure has met a recalled
     turn; `masks` hide values from the model. Workers that are `mixed` do not serve the same models, so before its first
-    token an answer may be routed anew.
+    token an answer may be routed anew; one that is cancelled before it names the default model, if its own is not here.
     """
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
@@ -239,7 +239,9 @@ def judge_records(
                 *(call.id for call in answer.end.tool_calls or ()),
             ]:
                 verdict.wrong_calls.append(key)
-            if key in written and not is_as_decided(verdict.plans.get(key, NO_PLAN), answer, written[key], paced=paced):
+            is_unwritten = mixed and not answer.segments and answer.end.finish_reason is FinishReason.CANCELLED
+            plan, by_whom = verdict.plans.get(key, NO_PLAN), paced and not is_unwritten
+            if key in written and not is_as_decided(plan, answer, written[key], paced=by_whom):
                 verdict.wrong_plans.append(key)
     verdict.wrong_plans += wrong_repeats(verdict.plans, rule, asked)
     verdict.wrong_plans += wrong_memories(verdict.ever_recalled, written)

@@ -149,6 +149,9 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner that does not serve the model of a plan decides all anew": Mutant(
         routing, "_routed", _decides_all, mixed_storm, hint=47
     ),
+    "an answer that ends at another worker loses its author": Mutant(
+        AnswerLog, "keep_author", lambda _: None, mixed_storm
+    ),
     "an answer stays free whose repeat broke off": Mutant(Cached, "_paid", _is_free, routed_storm, hint=1178),
     "a next owner decides anew": Mutant(Routed, "is_decided", _is_open, routed_storm, hint=2),
     "decisions are not written": Mutant(AnswerLog, "decide", _decides_silently, routed_storm),

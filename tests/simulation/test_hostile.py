@@ -38,7 +38,7 @@ KILLED = 40
 INDEX = 20
 FAILING = 30
 AT_ONCE = 10
-FOUND = (350,)
+FOUND = (350, 261128006, 261128091)
 
 CASES = [*(f"{stage}-KeyError" for stage in STAGES), *(f"{stage}-TimeoutError" for stage in STAGES),
          *(f"model-{how}" for how in MODELS)]  # fmt: skip
@@ -183,6 +183,9 @@ MUTANTS: dict[str, Mutant] = {
         more=((Isolation, "enter", _enters_at_once), (Isolation, "pass_suspect", _nothing)),
     ),
     "an event that is too large is the broker's fault": Mutant(tokens, "RECORD_ERRORS", (), modelled),
+    "a rebalance and the end of a worker let go beside each other": Mutant(
+        Partition, "_let_go", Partition._let_ownership_go, hostile_storm, hint=261128006
+    ),
     "an unreadable record is skipped without a letter": Mutant(
         Requests, "receive", _skips_the_unreadable, undecodable
     ),

@@ -72,6 +72,7 @@ for run in deleting_storm(3), deleting_storm(63), routed_storm(5):
     outcome = run.run()
     print(outcome.steps, outcome.line(), [(at, len(log.entries)) for at, log in sorted(run.broker.logs.items())])
 """
+MIXED_FOUND = (300204, 261128039)
 DELETING_FOUND, RECALLING_FOUND = (251, 253, 407, 525, 597, 713, 739, 755, 1035, 1055), (556, 598)
 # Storms that found something once.
 FOUND = (7, 14, 17, 23, 52, 82, 89, 106, 137, 176, 206, 223, 250, 251, 302, 332, 940, 160, 314, 922, 1306)
@@ -238,6 +239,12 @@ def test_what_a_storm_of_calls_found_once_stays_mended(seed: int) -> None:
 @pytest.mark.parametrize("seed", ROUTED_FOUND)
 def test_what_a_storm_of_decisions_found_once_stays_mended(seed: int) -> None:
     outcome = routed_storm(seed).run()
+    assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("seed", MIXED_FOUND)
+def test_what_a_storm_of_different_models_found_once_stays_mended(seed: int) -> None:
+    outcome = mixed_storm(seed).run()
     assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

@@ -143,6 +143,27 @@ async def test_a_take_over_that_ends_while_it_is_given_up_leaves_no_partition_th
     assert len(bench.begun) == 2
 
 
+async def test_a_rebalance_that_meets_the_end_of_the_worker_lets_go_once_and_takes_nothing_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[Ownership] = []
+
+    async def end(ownership: Ownership) -> None:
+        ends.append(ownership)
+        await turns(20)  # the producer says goodbye
+
+    monkeypatch.setattr(Ownership, "end", end)
+    bench.partition.allow_take_over()
+    await bench.until(State.OWNED)
+    bench.ownership.fail(KafkaConnectionError())
+    await bench.until(State.TAKING_OVER)
+    await asyncio.gather(bench.partition.hold_take_over(), bench.partition.close())
+    bench.partition.allow_take_over()
+    await turns()
+    assert (bench.partition.state, len(bench.begun), ends[0]) == (State.CLOSED, 1, bench.ownership)
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "partition-0"]
+
+
 async def test_take_overs_back_off_while_they_repeat(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     sleep = asyncio.sleep
 
