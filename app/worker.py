@@ -221,6 +221,8 @@ class Worker:
         log_reports(self._loaded.models)
         for engine in self._loaded.models.engines:
             await engine.start()
+        if self._loaded.guard is not None:
+            await self._loaded.guard.warm()
         self._index.start()
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
         if self._settings.policy is not None:

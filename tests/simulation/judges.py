@@ -24,6 +24,9 @@ class FickleJudges:
             found.add("banned")
         return categories & found
 
+    async def warm(self) -> None:
+        """They load nothing."""
+
     async def close(self) -> None:
         return None
 

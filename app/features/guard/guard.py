@@ -79,7 +79,13 @@ class Guard:
         """Load what the rules of this policy need; None if they are those in force. Raises `PolicyError`."""
         if policy.guard == self.rules:
             return None
-        return GuardChange(self, policy.guard, *await asyncio.to_thread(self._loaded, policy.guard))
+        analyzer, judges = await asyncio.to_thread(self._loaded, policy.guard)
+        await _warm(judges)
+        return GuardChange(self, policy.guard, analyzer, judges)
+
+    async def warm(self) -> None:
+        """Before the first request: no text of a user waits, within its time limit, for what judges load first."""
+        await _warm(self._judges)
 
     def use(self, rules: GuardRules, analyzer: Analyzes | None, judges: JudgesTexts | None) -> None:
         """Work by these rules from now on."""
@@ -139,6 +145,13 @@ class Guard:
             raise
         finally:
             reads.seconds += time.monotonic() - began
+
+
+async def _warm(judges: JudgesTexts | None) -> None:
+    if judges is not None:
+        began = time.monotonic()
+        await judges.warm()
+        log.info("the judges of the guard are warm after %.1f s", time.monotonic() - began)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Protocol
 
 from app.features.guard.judges.classifier import ClassifierJudge
@@ -14,6 +16,9 @@ from app.features.guard.remembered import Remembered
 from app.features.guard.turns import Asker, Turns
 from app.policy.guard_rules import INJECTION, PROFANITY, GuardRules, judged
 
+log = logging.getLogger(__name__)
+
+_SAMPLE = "When does the parcel arrive? It was sent on Monday."
 _PIECE = 2000
 """Characters of a text that count as one piece of work."""
 Scores = Mapping[str, float]
@@ -23,6 +28,9 @@ class JudgesTexts(Protocol):
     """What guards need of judges."""
 
     async def close(self) -> None: ...
+
+    async def warm(self) -> None:
+        """Judge a text of no user, so that the first request does not wait for what is loaded at the first text."""
 
     async def categories_of(self, texts: Sequence[str], categories: frozenset[str], asker: Asker) -> frozenset[str]:
         """Those of the categories to which one of the texts belongs; raises `JudgeError`, and `BusyError` for a new
@@ -51,6 +59,14 @@ class Judges:
             if wanted := names & categories:
                 reached |= await self._reached(judge, texts, wanted, asker)
         return frozenset(reached)
+
+    async def warm(self) -> None:
+        for judge in self._judges:
+            try:
+                await judge.scores([_SAMPLE], nullcontext)
+            except Exception as error:  # noqa: BLE001 - it may be away; a request is answered as the policy says
+                what = error if isinstance(error, JudgeError) else type(error).__name__
+                log.warning("guard: the %s has not judged its first text: %s", type(judge).__name__, what)
 
     def forget(self, user: str) -> None:
         for known in self._known.values():

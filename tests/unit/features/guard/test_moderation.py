@@ -48,6 +48,9 @@ class ByWord:
     def forget(self, user: str) -> None:
         raise AssertionError(user)
 
+    async def warm(self) -> None:
+        return None
+
     async def close(self) -> None:
         return None
 

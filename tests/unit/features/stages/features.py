@@ -76,6 +76,9 @@ class Judges:
     def forget(self, user: str) -> None:
         """They remember nothing."""
 
+    async def warm(self) -> None:
+        """They load nothing."""
+
     async def close(self) -> None:
         """They hold nothing."""
 

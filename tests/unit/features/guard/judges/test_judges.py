@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from app.features.guard.guard import Guard
 from app.features.guard.judges.classifier import ClassifierJudge
 from app.features.guard.judges.injection import InjectionJudge, known, plain
 from app.features.guard.judges.judge import JudgeError, Turn
@@ -18,8 +19,10 @@ from app.features.guard.judges.judges import Judges
 from app.features.guard.judges.passages import passages_of
 from app.features.guard.judges.profanity import ProfanityJudge
 from app.features.guard.turns import Asker
+from app.policy.file import NO_POLICY, Policy
 from app.policy.guard_rules import Action, GuardRules, ModerationServer
 from models.embedder import Embedder, load_embedder
+from models.embedder.encoder import Vectors
 from tests.faults.moderation_server import moderation_server
 
 ASKER = Asker("a user")
@@ -273,3 +276,50 @@ async def test_a_judge_that_takes_too_long_or_breaks_gives_no_verdict(monkeypatc
 )
 def test_mistakes_in_the_policy(rules: GuardRules, mistake: str) -> None:
     assert any(mistake in one.why for one in rules.mistakes())
+
+
+class SlowEmbedder:
+    """Takes its time for each text, and keeps what it was asked."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self.asked: list[int] = []
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        self.asked.append(len(texts))
+        await asyncio.sleep(0.01 * len(texts))
+        return await self._embedder.embed(texts, query=query)
+
+
+async def test_the_first_text_of_a_user_does_not_wait_for_the_examples(embedder: Embedder) -> None:
+    slow = SlowEmbedder(embedder)
+    rules = GuardRules(prompt={"injection": "block"}, timeout_s=0.5)
+    cold = Judges(rules, slow)
+    with pytest.raises(JudgeError, match="longer than"):
+        await cold.categories_of(["Where is my order?"], frozenset({"injection"}), ASKER)
+    warm = Judges(rules, slow)
+    await warm.warm()
+    slow.asked.clear()
+    assert await warm.categories_of(["Where is my order?"], frozenset({"injection"}), ASKER) == frozenset()
+    assert slow.asked == [1], "its passage, and no example"
+
+
+async def test_a_judge_that_is_away_does_not_stop_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    away = ModerationServer(url="http://127.0.0.1:1/v1", model="m")
+    judges = Judges(GuardRules(prompt={"hate": "block", "profanity": "block"}, moderation=away))
+    try:
+        await judges.warm()
+    finally:
+        await judges.close()
+    assert "EndpointJudge has not judged its first text: moderation: " in caplog.text
+
+
+async def test_rules_that_change_are_warm_before_they_are_in_force(embedder: Embedder) -> None:
+    slow = SlowEmbedder(embedder)
+    guard = Guard(NO_POLICY, load_judges=lambda rules: Judges(rules, slow))
+    change = await guard.prepare(Policy(guard=GuardRules(prompt={"injection": "block"}, timeout_s=0.5)))
+    assert change is not None
+    change.apply()
+    slow.asked.clear()
+    await guard.judge(["Where is my order?"], {"injection": "block"}, ASKER)
+    assert slow.asked == [1]
