@@ -13,7 +13,7 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from aiokafka.conn import AIOKafkaConnection, create_conn
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import (
     AuthenticationFailedError,
     IllegalSaslStateError,
@@ -28,6 +28,7 @@ from app.kafka.errors import KafkaAwayError, KafkaSetupError, KafkaUnusableError
 
 CONNECT_TIMEOUT_S = 5.0
 _PROBE_S = 2.0
+_CLOSE_S = 0.5
 _HELLO = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """ApiVersions: length, API 18 in version 0, a correlation id, no client id."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -43,7 +44,7 @@ async def connected(cluster: Cluster) -> AsyncIterator[AIOKafkaConnection]:
     try:
         yield connection
     finally:
-        connection.close()
+        await _close(connection)
 
 
 async def _first(cluster: Cluster) -> AIOKafkaConnection:
@@ -58,8 +59,21 @@ async def _connection(cluster: Cluster, server: str) -> AIOKafkaConnection:
     host, port = _address(server)
     options = cluster.options()
     del options["bootstrap_servers"]
-    async with asyncio.timeout(CONNECT_TIMEOUT_S):
-        return await create_conn(host, port, **options)
+    connection = AIOKafkaConnection(host, port, **options)
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await connection.connect()
+    except BaseException:
+        await _close(connection)
+        raise
+    return connection
+
+
+async def _close(connection: AIOKafkaConnection) -> None:
+    """Returns once the socket is closed, if there was one."""
+    closed = connection.close()
+    if connection._protocol is not None:  # noqa: SLF001
+        await asyncio.wait([closed], timeout=_CLOSE_S)
 
 
 def _address(server: str) -> tuple[str, int]:
@@ -101,7 +115,7 @@ async def _trouble(cluster: Cluster, server: str) -> KafkaUnusableError | None:
     try:
         return await _silent_login(cluster, server, connection)
     finally:
-        connection.close()
+        await _close(connection)
 
 
 def _login_trouble(cluster: Cluster, server: str, error: Exception) -> KafkaUnusableError | None:
@@ -175,3 +189,5 @@ async def _heard(host: str, port: int, tls: ssl.SSLContext | None, hello: bytes)
             return error.partial
         finally:
             writer.close()
+            with suppress(OSError, TimeoutError):
+                await asyncio.wait_for(writer.wait_closed(), _CLOSE_S)

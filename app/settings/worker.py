@@ -33,6 +33,11 @@ class WorkerSettings(BaseSettings):
     commit_timeout_s: float = Field(60.0, gt=0, description="longest time of a commit while the broker answers")
     standby_replicas: int = Field(0, ge=0, description="standbys of each partition's tables")
     usage_window_s: int = Field(60, ge=0, le=86400, description="length of a usage window; 0: no usage records")
+    first_token_objective_s: float = Field(
+        0.25,
+        gt=0,
+        description="a first token after this time is slow: for the alerts, and in `parley:objective_requests_total`",
+    )
     prices: str = Field("", description="`MODEL=PROMPT/ANSWER` per 1,000 tokens, `*` for all others; several with `,`")
     log_format: Literal["text", "json"] = Field(
         "text", description="`json`: one object per line (`faust --quiet` omits the banner)"

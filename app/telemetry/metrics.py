@@ -34,8 +34,6 @@ from models.batcher import Flush
 from models.generation import FinishReason, Usage
 from tables.records import Table
 
-FIRST_TOKEN_S = 0.25
-"""The objective for the first token, in the alerts and in the benchmark."""
 _SERVICE_FAULTS = frozenset({ErrorCode.DEADLINE_EXCEEDED, ErrorCode.ENGINE_ERROR, ErrorCode.OVERLOADED})
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10, 30, 60, 120)
 _SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5)
@@ -68,6 +66,7 @@ class Metrics(Observer):
 
     def __init__(self, registry: CollectorRegistry, settings: Settings) -> None:
         self.registry = registry
+        self._objective_s = settings.first_token_objective_s
         self._budget_s = settings.batch_budget_ms / 1000
         self._dead_letter_topic = settings.topic("dead-letters")
         self._source_of = {settings.topic(name): name for name in ("requests", "controls", "turns")}
@@ -84,6 +83,12 @@ class Metrics(Observer):
         self._first_token = seconds(
             "time_to_first_token_seconds", "Seconds from the request's record to its first token."
         )
+        objective = Gauge(
+            "parley:first_token_objective_seconds",
+            "After this time a first token is slow: PARLEY_FIRST_TOKEN_OBJECTIVE_S.",
+            registry=self.registry,
+        )
+        objective.set(self._objective_s)
         self._whole = seconds("e2e_request_latency_seconds", "Seconds from the request's record to its end.")
         self._queued = seconds(
             "request_queue_time_seconds", "Seconds from the request's record to its admission by the engine."
@@ -185,7 +190,9 @@ class Metrics(Observer):
             self._failed.labels(end.error.code).inc()
         elif end.finish_reason is not None:
             self._done.labels(end.finish_reason.value).inc()
-        self._objective_of(accepted.request.tenant or "", plan.route or "", _result_of(end, answer.first_at, asked))
+        self._objective_of(
+            accepted.request.tenant or "", plan.route or "", _result_of(end, answer.first_at, asked, self._objective_s)
+        )
 
     def _objective_of(self, tenant: str, route: str, result: str) -> None:
         """Count it, from a series that begins at 0."""
@@ -313,11 +320,11 @@ class Tally(Collector):
         yield HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=self._sum)
 
 
-def _result_of(end: TokenEvent, first_at: int | None, asked: int) -> str:
+def _result_of(end: TokenEvent, first_at: int | None, asked: int, objective_s: float) -> str:
     """An error that the caller has caused counts as good: the service did what it should."""
     if end.error is not None:
         return "failed" if end.error.code in _SERVICE_FAULTS else "good"
-    return "slow" if first_at is not None and first_at - asked > FIRST_TOKEN_S * 1000 else "good"
+    return "slow" if first_at is not None and first_at - asked > objective_s * 1000 else "good"
 
 
 def cause_of(message: str) -> str:

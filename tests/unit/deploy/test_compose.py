@@ -11,10 +11,10 @@ import yaml
 
 from app.local.server_properties import Voter, server_properties
 from app.settings import Settings
-from app.settings.names import PREFIX
+from app.settings.names import PREFIX, RENAMED
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
-SETTINGS = {PREFIX + name.upper() for name in Settings.model_fields}
+SETTINGS = {PREFIX + name.upper() for name in Settings.model_fields} | {*RENAMED}
 VARIABLES = {"PARLEY_KEY"}
 """Of the compose file itself."""
 FILES = [

@@ -226,3 +226,30 @@ def test_promtool_finds_the_rules_right(command: str) -> None:
         timeout=60,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+ROOT = DEPLOY.parent
+TEXTS = (".md", ".yml", ".yaml", ".tpl", ".txt", ".json", ".toml", ".sql")
+NAME = re.compile(r"(?<![\w/.])(parley:[a-z][a-z0-9_]*|parley_gateway_[a-z][a-z0-9_]*)(\*?)")
+HISTORY = {"CHANGELOG.md"}
+
+
+def named_in_texts() -> Iterator[tuple[str, str, bool]]:
+    """(file, metric, whether it stands for all that begin so) of each document, alert, dashboard, chart and setting."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for file in listed.splitlines():
+        if file.endswith(TEXTS) and file not in HISTORY:
+            for found in NAME.finditer((ROOT / file).read_text()):
+                yield file, found[1], bool(found[2])
+
+
+def test_every_metric_that_a_text_names_is_exported(exported: Exported) -> None:
+    current = {*exported, *(name.removesuffix("_bucket") for name in exported)}
+    named = list(named_in_texts())
+    assert {"docs/operations/upgrades.md", "deploy/helm/parley/templates/scaling.yaml"} <= {file for file, *_ in named}
+    unknown = [
+        f"{file}: {metric}"
+        for file, metric, is_prefix in named
+        if metric not in current and not (is_prefix and any(name.startswith(metric) for name in current))
+    ]
+    assert unknown == []
