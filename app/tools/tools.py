@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from app.settings import Settings, settings
@@ -18,6 +19,8 @@ from app.tools.tool import Tool, ToolError, tool_of
 from app.wire.codec import decode, encode
 from app.wire.error import WireError
 from app.wire.headers import format_of, trace_headers_of
+from app.wire.json_codec import MalformedError
+from app.wire.limits import MAX_RECORD_BYTES, shortened
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 
 if TYPE_CHECKING:
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 current_call: ContextVar[ToolCallRecord] = ContextVar("current_call")
+
+MOST_RECORD_BYTES = MAX_RECORD_BYTES - (16 << 10)
+"""Of a result; the rest is for key, headers and the framing of a batch."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 Headers = list[tuple[str, bytes]]
@@ -80,7 +86,8 @@ class Tools:
 
     async def serve(self, parley: Settings, group: str = "parley-tools") -> None:
         """Answer calls until SIGTERM or SIGINT; raises `KafkaUnusableError`."""
-        serving = asyncio.ensure_future(ToolServer(parley, group, self.answer).serve())
+        answer = partial(self.answer, most_bytes=parley.max_prompt_bytes)
+        serving = asyncio.ensure_future(ToolServer(parley, group, answer, refusal_of).serve())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, serving.cancel)
@@ -112,10 +119,11 @@ class Tools:
         return app.agent(calls, name="parley-tools", concurrency=concurrency)(answer_calls)
 
     async def answer(
-        self, value: bytes | None, headers: Iterable[tuple[str, bytes | None]]
+        self, value: bytes | None, headers: Iterable[tuple[str, bytes | None]], *, most_bytes: int = MOST_RECORD_BYTES
     ) -> tuple[bytes, Headers] | None:
         """The record for `tool-results` to a record of `tool-calls`; None if no tool of this set is called, or its time
-        is over.
+        is over. Whatever a tool does, its call has one result: what has more than `most_bytes`, or than a record
+        holds, is an error that the model reads.
         """
         headers = tuple(headers)
         try:
@@ -131,23 +139,56 @@ class Tools:
             why = "call %s of %s is not run: its time was over %.1f s ago by this machine's clock"
             log.warning(why, call.tool_call_id, call.name, -left_s)
             return None
-        encoded, more = encode(await _result(tool, call, left_s), format_of(headers))
-        return encoded, [*more, *trace_headers_of(headers)]
+        more = trace_headers_of(headers)
+        try:
+            encoded, own = encode(await _result(tool, call, left_s, most_bytes), format_of(headers))
+        except MalformedError:
+            log.exception("the result of call %s of %s cannot be written", call.tool_call_id, call.name)
+            encoded, own = encode(_result_of(call, f"error: {call.name} failed", is_error=True), format_of(headers))
+        if len(encoded) > MOST_RECORD_BYTES:
+            why = f"the result of {call.name} is a record of {len(encoded)} bytes; it may have {MOST_RECORD_BYTES}"
+            encoded, own = encode(_result_of(call, f"error: {why}", is_error=True), format_of(headers))
+        return encoded, [*own, *more]
 
 
-async def _result(tool: Tool, call: ToolCallRecord, left_s: float) -> ToolResultRecord:
+def refusal_of(value: bytes | None, headers: Iterable[tuple[str, bytes | None]], why: str) -> tuple[bytes, Headers]:
+    """The record that says of a call why it has no result."""
+    headers = tuple(headers)
+    encoded, own = encode(_result_of(decode(ToolCallRecord, value, headers), why, is_error=True), format_of(headers))
+    return encoded, [*own, *trace_headers_of(headers)]
+
+
+async def _result(tool: Tool, call: ToolCallRecord, left_s: float, most_bytes: int) -> ToolResultRecord:
+    """Whatever the tool raises is its call's result, also what ends a program (`sys.exit`) or cancels a task."""
     content, is_error = "", True
     current_call.set(call)
     try:
         async with asyncio.timeout(left_s):
-            content, is_error = await tool.call(call.arguments), False
+            content, is_error = (await tool.call(call.arguments)).encode(errors="replace").decode(), False
     except TimeoutError:
         content = f"error: {call.name} did not answer in time"
     except ToolError as error:
-        content = f"error: {error}"
-    except Exception:
+        content = _words_of(error)
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
         log.exception("call %s of %s failed", call.tool_call_id, call.name)
         content = f"error: {call.name} failed"  # the exception's own words are for the log of this program
+    size = len(content.encode())
+    if size > most_bytes:
+        content, is_error = f"error: the result of {call.name} has {size} bytes; it may have {most_bytes}", True
+    return _result_of(call, content, is_error=is_error)
+
+
+def _words_of(error: ToolError) -> str:
+    try:
+        return shortened(f"error: {error}".encode(errors="replace").decode())
+    except Exception:  # noqa: BLE001 - the words are a program's of its own
+        return "error: the tool failed"
+
+
+def _result_of(call: ToolCallRecord, content: str, *, is_error: bool) -> ToolResultRecord:
     return ToolResultRecord(
         tool_call_id=call.tool_call_id,
         request_id=call.request_id,

@@ -5,20 +5,37 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
+import sys
 import time
+from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 import pytest
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+from aiokafka.errors import (
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    NotEnoughReplicasError,
+    TopicAuthorizationFailedError,
+)
 from mcp import Client, types
 from mcp.server import MCPServer
 from mcp.server.lowlevel import Server
 
+from app.delivery.commits.handover import Offsets
+from app.settings import Settings
 from app.tools import ToolError, Tools, current_call
+from app.tools.serving import ToolServer
+from app.tools.tools import refusal_of
 from app.wire.codec import decode, encode
 from app.wire.headers import WireFormat
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
+
+SETTINGS = Settings(_env_file=None)
 
 
 class Size(StrEnum):
@@ -112,6 +129,119 @@ async def test_a_function_that_raises_or_takes_too_long_is_an_error() -> None:
     assert await answered(tools, "broken", "{}") == ("error: broken failed", True)
     assert await answered(tools, "told", "{}") == ("error: no such order", True)
     assert await answered(tools, "slow", "{}", left_s=0.1) == ("error: slow did not answer in time", True)
+
+
+class UnsayableError(ToolError):
+    def __str__(self) -> str:
+        raise LookupError
+
+
+def cyclic() -> list[Any]:
+    one: list[Any] = []
+    one.append(one)
+    return one
+
+
+async def cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+RESULTS: dict[str, Any] = {
+    "an object that JSON has not": object,
+    "a cycle": cyclic,
+    "a program that ends": lambda: sys.exit(1),
+    "a cancelled task": cancelled,
+    "an interrupt": lambda: (_ for _ in ()).throw(KeyboardInterrupt()),
+    "an error without words": lambda: (_ for _ in ()).throw(UnsayableError()),
+    "an error of a megabyte": lambda: (_ for _ in ()).throw(ToolError("x" * (2 << 20))),
+    "more than a prompt": lambda: "x" * 70_000,
+    "more than a record": lambda: "x" * (2 << 20),
+    "more than a record as JSON": lambda: "\0" * 60_000 * 5,
+}
+
+
+@pytest.mark.parametrize("wire_format", WireFormat)
+@pytest.mark.parametrize("what", RESULTS)
+async def test_whatever_a_tool_does_its_call_has_one_small_result(what: str, wire_format: WireFormat) -> None:
+    tools = Tools()
+    function = RESULTS[what]
+
+    @tools.tool
+    async def odd() -> Any:
+        made = function()
+        return await made if asyncio.iscoroutine(made) else made
+
+    most = 1 << 20 if what == "more than a record as JSON" else 65536
+    answer = await tools.answer(*encode(call_of("odd", "{}"), wire_format), most_bytes=most)
+    assert answer is not None
+    result = decode(ToolResultRecord, *answer)
+    if what != "more than a record as JSON" or wire_format is WireFormat.JSON:
+        assert result.is_error
+        assert result.content.startswith("error: ")
+        assert len(answer[0]) < 2000
+
+
+async def test_a_name_of_a_file_that_is_no_utf_8_and_a_nan_are_results() -> None:
+    tools = Tools()
+
+    @tools.tool
+    def named() -> str:
+        return "a\udc80.txt"
+
+    @tools.tool
+    def figures() -> list[float]:
+        return [math.nan, math.inf, 1.5]
+
+    assert await answered(tools, "named", "{}") == ("a?.txt", False)
+    assert await answered(tools, "figures", "{}") == ("[null,null,1.5]", False)
+
+
+class Producer:
+    """Raises what it is given, one error a send."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors, self.sent = list(errors), list[bytes]()
+
+    async def send_and_wait(self, _topic: str, value: bytes, **_rest: Any) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.sent.append(value)
+
+
+async def handled(producer: Producer, answer: Any) -> tuple[bool, list[bytes]]:
+    """Whether the offset moves on, and what was written."""
+    server = ToolServer(SETTINGS, "tools", answer, refusal_of)
+    value, _ = encode(call_of("now", "{}"))
+    offsets = Offsets(next=7)
+    offsets.add(7, 0)
+    record = ConsumerRecord("tool-calls", 0, 7, 0, 0, b"ann", value, None, 3, len(value), ())
+    with suppress(KafkaError):
+        await server._handle(cast(AIOKafkaProducer, producer), offsets, record)
+    return offsets.head() == 8, producer.sent
+
+
+async def test_what_a_topic_does_not_take_is_an_error_and_the_offset_moves_on() -> None:
+    moved, sent = await handled(Producer(MessageSizeTooLargeError()), ordering().answer)
+    assert moved
+    assert [decode(ToolResultRecord, value).is_error for value in sent] == [True]
+    moved, sent = await handled(Producer(MessageSizeTooLargeError(), MessageSizeTooLargeError()), ordering().answer)
+    assert (moved, sent) == (True, [])
+
+
+async def test_a_passing_error_of_the_broker_runs_no_tool_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.tools.serving._AGAIN_S", 0.0)
+    moved, sent = await handled(Producer(NotEnoughReplicasError(), KafkaTimeoutError()), ordering().answer)
+    assert moved
+    assert [decode(ToolResultRecord, value).content for value in sent] == ["noon"]
+
+
+async def test_a_lasting_error_of_the_broker_keeps_the_offset_and_one_of_the_program_does_not() -> None:
+    assert await handled(Producer(TopicAuthorizationFailedError("no")), ordering().answer) == (False, [])
+
+    async def broken(*_call: Any) -> Any:
+        raise LookupError
+
+    assert await handled(Producer(), broken) == (True, [])
 
 
 async def test_calls_of_other_tools_rubbish_and_calls_whose_time_is_over_get_no_answer() -> None:
