@@ -48,7 +48,7 @@ from app.delivery.follower import Follower, follow
 from app.delivery.ownership import handover_of
 from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS, Outgoing, Record
-from app.delivery.written_ahead import WrittenAhead
+from app.delivery.written_ahead import Written, WrittenAhead
 from app.foreign.formats import Decode, decoders_of, fields_of
 from app.foreign.mapping import request_of
 from app.foreign.source import Source
@@ -67,8 +67,11 @@ log = logging.getLogger(__name__)
 
 _POLL_MS = 500
 _WAIT_S = 0.5
-_ROUNDS_AHEAD = 128
-"""What one foreign partition has written ahead, as a multiple of the requests that may run in one of Parley's."""
+_ROUNDS_AHEAD = 32
+_ROUNDS_OF_USERS = 1024
+"""What a worker writes ahead, as multiples of the requests that may run in a partition: of topics whose user is a
+constant as much as a partition holds; more where users behind one with many requests would wait.
+"""
 _LAYOUT_S = 30.0
 """How long new partitions of a foreign topic may stay unread."""
 _MOST_RECORDS = 200
@@ -94,6 +97,11 @@ class Intake:
         self._counts: dict[str, int] = {}
         self._counted_at = -_LAYOUT_S
         self._counting = asyncio.Lock()
+        self._ahead = WrittenAhead(_ROUNDS_AHEAD * settings.max_in_flight, self._handover)
+        self._ahead_of_users = WrittenAhead(_ROUNDS_OF_USERS * settings.max_in_flight, self._handover)
+
+    async def _handover(self, number: int) -> Handover:
+        return handover_of((await self._clients.committed(number))[REQUESTS])
 
     async def prepare(self, policy: Policy) -> None:
         """Read the schemas that the policy names, and create the topics that are missing; raises `PolicyError`."""
@@ -143,7 +151,9 @@ class Intake:
 
     def _start(self, partition: Partition, at: TopicPartition, rules: IntakeRules) -> _Reading:
         stop = asyncio.Event()
-        read = _Taking(self._settings, partition, at, rules, self._decoders[at.topic], stop).read
+        is_constant = rules.user_id is not None and "user_id" not in rules.fields
+        ahead = self._ahead if is_constant else self._ahead_of_users
+        read = _Taking(self._settings, partition, at, rules, self._decoders[at.topic], stop, ahead).read
         reader = partial(self._clients.foreign_reader, wait_ms=_POLL_MS)
         return _Reading(rules, stop, asyncio.create_task(follow(at, reader, partial(_next_of, partition, at), read)))
 
@@ -163,6 +173,7 @@ class _Taking:
         rules: IntakeRules,
         decode: Decode,
         stop: asyncio.Event,
+        ahead: WrittenAhead,
     ) -> None:
         self._settings = settings
         self._partition = partition
@@ -173,7 +184,8 @@ class _Taking:
         self._oldest_ms = settings.requests_retention_s * 1000 // 2
         horizon_s = settings.erased_horizon_s
         self._horizon_ms = math.inf if horizon_s is None else horizon_s * 1000
-        self._ahead = WrittenAhead(_ROUNDS_AHEAD * settings.max_in_flight, self._handover)
+        self._ahead = ahead
+        self._written: Written = frozenset()
 
     async def read(self, foreign: Follower) -> None:
         """Take records until `stop` is set."""
@@ -205,14 +217,11 @@ class _Taking:
 
     async def _until_room(self) -> None:
         """Wait until the users of the newest requests may have more of them, or until reading has to stop."""
-        while self._ahead.is_full and not self._stop.is_set():
+        while self._ahead.is_full(self._written) and not self._stop.is_set():
             with suppress(*RETRIABLE_ERRORS):
-                await self._ahead.catch_up()
-            if self._ahead.is_full:
+                await self._ahead.catch_up(self._written)
+            if self._ahead.is_full(self._written):
                 await asyncio.sleep(_WAIT_S)
-
-    async def _handover(self, number: int) -> Handover:
-        return handover_of((await self._partition.context.clients.committed(number))[REQUESTS])
 
     async def _commit(self, outputs: Sequence[Outgoing], behind: int) -> None:
         key = records.key(self._at.topic, str(self._at.partition))
@@ -222,7 +231,9 @@ class _Taking:
 
     def _committed(self, outputs: Sequence[Outgoing], receipts: Sequence[RecordMetadata]) -> None:
         both = zip(outputs, receipts, strict=True)
-        self._ahead.add((one, receipt) for one, receipt in both if one.topic == self._settings.topic(REQUESTS))
+        self._written = self._ahead.add(
+            (one, receipt) for one, receipt in both if one.topic == self._settings.topic(REQUESTS)
+        )
 
     def _output(self, record: Record) -> Outgoing:
         """The request made of the record, or its dead letter."""

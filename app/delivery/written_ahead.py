@@ -1,9 +1,9 @@
-"""The requests that one writer has put on `requests` and that have not ended: a window of them for each of their users.
+"""The requests that this process has put on `requests` and that have not ended: a window of them for each user.
 
 What is written waits there, and every worker that takes the partition over reads past it. So who turns a topic of a
 million old records into requests writes as many ahead as a user may have (models/fair_slots.py), and goes on as they
 end. What has ended stands in the handover of the partition's owner, who may be another worker. Nothing of this is kept:
-a writer that starts anew has an empty window.
+a process that starts anew has an empty window.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from app.delivery.record import Outgoing
 from app.wire.ids import tenant_of
 from models.fair_slots import FairSlots, Owners, owners_of
 
+Written = frozenset[tuple[int, Owners]]
+"""The users of some requests, and their partitions."""
+
 
 class WrittenAhead:
     """`most`: of all users together; one alone may have three quarters of it."""
@@ -26,27 +29,26 @@ class WrittenAhead:
         self._handover = handover
         self._open: dict[int, dict[int, Owners]] = {}
         """By partition and offset."""
-        self._newest: set[tuple[int, Owners]] = set()
 
-    def add(self, requests: Iterable[tuple[Outgoing, RecordMetadata]]) -> None:
+    def add(self, requests: Iterable[tuple[Outgoing, RecordMetadata]]) -> Written:
         """They are written."""
-        self._newest.clear()
+        written = set()
         for request, receipt in requests:
             user = (request.key or b"").decode()
             owners = owners_of(tenant_of(user) or "", user)
             self._slots.hold(owners)
             self._open.setdefault(receipt.partition, {})[receipt.offset] = owners
-            self._newest.add((receipt.partition, owners))
+            written.add((receipt.partition, owners))
+        return frozenset(written)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether a user of what was written last may have no more."""
-        return any(self._slots.refused(owners) is not None for _, owners in self._newest)
+    def is_full(self, written: Written) -> bool:
+        """Whether one of these users may have no more."""
+        return any(self._slots.refused(owners) is not None for _, owners in written)
 
-    async def catch_up(self) -> None:
-        """Forget what has ended in the partitions of what was written last. Raises errors of the broker."""
-        for number in {number for number, _ in self._newest}:
-            handover, written = await self._handover(number), self._open[number]
+    async def catch_up(self, written: Written) -> None:
+        """Forget what has ended in the partitions of these users. Raises errors of the broker."""
+        for number in {number for number, _ in written}:
+            handover, written_there = await self._handover(number), self._open[number]
             finished = frozenset(handover.ahead)
-            for offset in [one for one in written if one < handover.head or one in finished]:
-                self._slots.release(written.pop(offset))
+            for offset in [one for one in written_there if one < handover.head or one in finished]:
+                self._slots.release(written_there.pop(offset))

@@ -19,6 +19,7 @@ from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.beside import Beside
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.tokens import TokenLog
+from app.delivery.written_ahead import WrittenAhead
 from app.features.egress import Leaving
 from app.wire.event import TokenEvent
 from tables import records
@@ -34,6 +35,15 @@ AT_ONCE = 50
 @pytest.mark.parametrize("first", range(0, STORMS, AT_ONCE))
 def test_each_foreign_record_is_one_request_and_each_answer_one_record_of_others(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
+        outcome = foreign_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+def test_a_foreign_topic_goes_on_as_its_requests_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few may be written ahead, and whoever owns the partitions in which they end."""
+    monkeypatch.setattr(intake, "_ROUNDS_AHEAD", 1)
+    monkeypatch.setattr(intake, "_ROUNDS_OF_USERS", 1)
+    for seed in range(AT_ONCE):
         outcome = foreign_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
@@ -98,7 +108,18 @@ async def _keeps_the_first_epoch(
     return await _TO_PRODUCER(tokens, lambda _epoch: records_of(0), key)
 
 
+async def _hears_of_no_end(_ahead: WrittenAhead, _written: object) -> None:
+    await asyncio.sleep(0)
+
+
 MUTANTS: dict[str, Mutant] = {
+    "a foreign topic does not hear that its requests have ended": Mutant(
+        WrittenAhead,
+        "catch_up",
+        _hears_of_no_end,
+        foreign_storm,
+        more=((intake, "_ROUNDS_AHEAD", 1), (intake, "_ROUNDS_OF_USERS", 1)),
+    ),
     "a foreign record's offset is committed behind its request": Mutant(
         _Taking, "_commit", _commits_its_offset_later, foreign_storm, hint=3
     ),

@@ -9,6 +9,8 @@ from app.wire.limits import MAX_MESSAGES
 
 STREAMS_OF_USER = 2000
 SOCKETS_OF_KEY = 500
+FOLLOWED_BY_KEY = 5000
+"""Answers that the WebSockets of one key follow, whichever users a tenant's key names."""
 ERASURES_PER_MIN = 10
 """Of one user: each reads and writes all partitions."""
 CONVERSATION_ERASURES_PER_MIN = 20

@@ -26,6 +26,7 @@ class Limits:
         self._metrics = metrics
         self._streams: Counter[str] = Counter()
         self._sockets: Counter[str] = Counter()
+        self._followed: Counter[str] = Counter()
         self._lookups = Buckets(settings.gateway_requests_per_min, "look-ups")
         self._tenant_lookups = Buckets(settings.gateway_tenant_requests_per_min, "look-ups of this tenant")
         self._erasures = Buckets(bounds.ERASURES_PER_MIN, "erasures")
@@ -111,6 +112,18 @@ class Limits:
     def close_stream(self, identity: Identity) -> None:
         self._metrics.streams.dec()
         _less(self._streams, identity.user_id)
+
+    def follow(self, holder: str, identity: Identity) -> None:
+        """Open a stream on a WebSocket of that key; raises `ApiError`."""
+        if self._followed[holder] >= bounds.FOLLOWED_BY_KEY:
+            message = f"{self._followed[holder]} answers are followed by this key already"
+            raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=5)
+        self.open_stream(identity)
+        self._followed[holder] += 1
+
+    def unfollow(self, holder: str, identity: Identity) -> None:
+        self.close_stream(identity)
+        _less(self._followed, holder)
 
     @contextmanager
     def socket(self, holder: str) -> Iterator[None]:

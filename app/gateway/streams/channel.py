@@ -168,7 +168,7 @@ class Channel:
         key = (identity.user_id, message.request_id)
         match message:
             case FollowMessage():
-                self._gateway.limits.open_stream(identity)
+                self._gateway.limits.follow(self._holder, identity)
                 self._follow(identity, message.request_id, message.starting_after)
                 await self._send({"type": "following", "ref": message.ref, "request_id": message.request_id})
             case UnfollowMessage():
@@ -184,7 +184,7 @@ class Channel:
     async def _ask(self, message: AskMessage, identity: Identity, conversation: str | None, ignored: list[str]) -> None:
         store = self._gateway.settings.gateway_store
         asked = message.request(identity, store=store, conversation=conversation)
-        self._gateway.limits.open_stream(identity)
+        self._gateway.limits.follow(self._holder, identity)
         try:
             (asked,) = await self._gateway.admit(identity, [asked])
             await self._gateway.request_producer.ask(asked, is_new=message.request_id is None)
@@ -193,7 +193,7 @@ class Channel:
                 reply["ignored"] = ignored
             await self._send({"type": "asked", "ref": message.ref, **reply})
         except BaseException:
-            self._gateway.limits.close_stream(identity)
+            self._gateway.limits.unfollow(self._holder, identity)
             raise
         self._follow(identity, asked.request_id, 0)
 
@@ -207,7 +207,7 @@ class Channel:
         task.add_done_callback(lambda done: self._left(identity, key, done))
 
     def _left(self, identity: Identity, key: _Key, task: asyncio.Task[None]) -> None:
-        self._gateway.limits.close_stream(identity)
+        self._gateway.limits.unfollow(self._holder, identity)
         if self._following.get(key) is task:
             del self._following[key]
         if not task.cancelled():

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
-from aiokafka.structs import OffsetAndMetadata
 
 from agents import intake
 from agents.intake import _chunks, _Taking, reader_of
 from app.delivery.commits.commit import Commit, RecordRefusedError
-from app.delivery.commits.handover import Handover, encode_metadata
+from app.delivery.commits.handover import Handover
 from app.delivery.record import Outgoing, Record
+from app.delivery.written_ahead import WrittenAhead
 from app.foreign.formats import decode_json
 from app.policy.foreign import IntakeRules
 from app.settings import Settings
@@ -48,7 +48,9 @@ class Queue:
 
 def taking(queue: Queue) -> _Taking:
     partition = SimpleNamespace(context=SimpleNamespace(queue=queue), ownership=SimpleNamespace(clock=Clock()))
-    return _Taking(SETTINGS, cast(Any, partition), AT, RULES, decode_json, asyncio.Event())
+    return _Taking(
+        SETTINGS, cast(Any, partition), AT, RULES, decode_json, asyncio.Event(), WrittenAhead(8, cast(Any, None))
+    )
 
 
 def record(offset: int, text: str = "Hi", at: int = NOW) -> Record:
@@ -158,22 +160,20 @@ class Taken200:
         done.set_result(None)
         return done
 
-    async def committed(self, number: int) -> Any:
+    async def committed(self, number: int) -> Handover:
         assert number == 2
-        return {"requests": OffsetAndMetadata(self.handover.head, encode_metadata(self.handover))}
+        return self.handover
 
 
 async def test_a_user_has_a_window_of_requests_that_have_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the topic holds: reading goes on as the handover of the user's partition says that some have ended."""
     monkeypatch.setattr(intake, "_WAIT_S", 0.0)
     topic, stop = Taken200(), asyncio.Event()
-    context = SimpleNamespace(queue=topic, clients=topic)
+    context = SimpleNamespace(queue=topic)
     store = SimpleNamespace(get=lambda *_: None)
     partition = SimpleNamespace(context=context, ownership=SimpleNamespace(clock=Clock(), store=store))
-    settings = SETTINGS.model_copy(update={"max_in_flight": 1})
-    reading = asyncio.create_task(
-        _Taking(settings, cast(Any, partition), AT, RULES, decode_json, stop).read(cast(Any, topic))
-    )
+    taking = _Taking(SETTINGS, cast(Any, partition), AT, RULES, decode_json, stop, WrittenAhead(128, topic.committed))
+    reading = asyncio.create_task(taking.read(cast(Any, topic)))
     for head, ahead, written in ((0, 0, 200), (100, 0, 200), (100, 6, 400), (300, 0, 400), (310, 0, 600)):
         topic.handover = Handover(head=head, ahead=tuple(range(head + 1, head + 1 + ahead)))
         for _ in range(600):

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from app.gateway.errors import ApiError
-from app.gateway.limits.fair_queue import FairQueue
+from app.gateway.limits.fair_queue import PLACES, FairQueue
 
 
 class Bench:
@@ -98,6 +98,7 @@ async def test_what_is_cancelled_gives_its_turn_and_its_place_back() -> None:
     assert bench.running == ["n2"]
     await bench.leave("n2")
     assert bench.queue._running.total() == bench.queue._tenants.total() == len(bench.queue._waiting) == 0
+    assert bench.queue._places.free == PLACES
 
 
 async def test_a_turn_that_was_given_to_one_that_left_goes_on_to_the_next() -> None:
@@ -123,3 +124,37 @@ async def test_a_user_with_too_many_waiting_is_refused_and_others_are_not() -> N
     assert (refused.value.status, refused.value.retry_after_s) == (429, 2.0)
     await bench.ask("omar", "o0")
     assert "o0" in bench.running
+
+
+async def test_a_tenants_many_users_leave_places_and_turns_to_others() -> None:
+    queue, began = FairQueue(4, "searches"), []
+
+    async def ask(user_id: str) -> None:
+        async with queue.turn(user_id):
+            began.append(user_id)
+            await asyncio.sleep(0)
+
+    flood = [asyncio.create_task(ask(f"acme/u{number}")) for number in range(20_000)]
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(ask(name)) for name in ("nina", "omar", "bigcorp/ceo")]
+    await asyncio.gather(*others)
+    assert len(began) <= 20, "they wait for the searches that run, not for those that wait"
+    ends = await asyncio.gather(*flood, return_exceptions=True)
+    refused = [end for end in ends if end is not None]
+    assert {(one.status, one.retry_after_s) for one in refused if isinstance(one, ApiError)} == {(429, 2.0)}
+    assert len(ends) - len(refused) == 4 + PLACES * 3 // 4
+    assert (queue._places.free, queue._waiting) == (PLACES, {})
+
+
+async def test_where_all_places_are_held_by_others_nobody_has_asked_too_much() -> None:
+    bench = Bench(1)
+    for number in range(PLACES + 1):
+        await bench.ask(f"u{number}", f"n{number}")
+    with pytest.raises(ApiError) as refused:
+        async with bench.queue.turn("nina"):
+            pass
+    assert refused.value.status == 503
+    for task in bench.tasks.values():
+        task.cancel()
+    await asyncio.gather(*bench.tasks.values(), return_exceptions=True)
+    assert bench.queue._waiting == {}

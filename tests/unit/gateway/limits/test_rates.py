@@ -155,6 +155,18 @@ def test_a_keys_websockets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
+def test_a_key_follows_a_bounded_number_of_answers_whichever_users_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "FOLLOWED_BY_KEY", 2)
+    asks = limits()
+    for user in (NINA, OMAR):
+        asks.follow("acme/*", user)
+    with pytest.raises(ApiError, match="followed by this key"):
+        asks.follow("acme/*", Identity("one-more", "acme"))
+    asks.follow("lena", LENA)
+    asks.unfollow("acme/*", OMAR)
+    asks.follow("acme/*", NINA)
+
+
 def test_a_user_gets_a_minutes_worth_at_once_and_then_a_time_to_wait() -> None:
     buckets = Buckets(3, "requests")
     for _ in range(3):
