@@ -23,6 +23,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import CONTROLS
+from app.gateway.erasure.erased_times import ErasedTimes
 from app.gateway.errors import lasting
 from app.kafka.clients import KafkaUnusableError, consumer, start, stop
 from app.search.vector_store import Hit
@@ -32,7 +33,7 @@ from app.wire.control import Cancel, Control, Erase, EraseConversation
 from app.wire.error import WireError
 from app.wire.headers import is_forwarded, is_withdrawal
 from app.wire.validation import validate_control
-from tables.erasures import ErasedUntil, Scope
+from tables.erasures import Scope
 from tables.records import Erased, Table, decode_row
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Erasures:
         self._settings = settings
         self._partitions = partitions
         self._on_erased = on_erased
-        self._until = ErasedUntil()
+        self._until = ErasedTimes()
         self._open: dict[Scope, Progress] = {}
         self._next: dict[TopicPartition, int] = {}
         self._has_table = False

@@ -14,6 +14,7 @@ FOLLOWED_BY_KEY = 5000
 ERASURES_PER_MIN = 10
 """Of one user: each reads and writes all partitions."""
 CONVERSATION_ERASURES_PER_MIN = 20
+CONVERSATION_ERASURES_PER_DAY = 1000
 """Of one user, who may tidy up a list of them. Each leaves a mark for as long as `turns` is kept."""
 STALL_S = 30.0
 """A reader that accepts no data for this long is disconnected."""

@@ -10,6 +10,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
@@ -31,6 +32,7 @@ class Limits:
         self._tenant_lookups = Buckets(settings.gateway_tenant_requests_per_min, "look-ups of this tenant")
         self._erasures = Buckets(bounds.ERASURES_PER_MIN, "erasures")
         self._conversation_erasures = Buckets(bounds.CONVERSATION_ERASURES_PER_MIN, "deletions of conversations")
+        self._erasures_of_a_day = Buckets(bounds.CONVERSATION_ERASURES_PER_DAY, "deletions of conversations", Per.DAY)
         self._requests = Buckets(settings.gateway_requests_per_min, "requests")
         self._tokens = Buckets(settings.gateway_tokens_per_min, "tokens")
         self._tenant_requests = Buckets(settings.gateway_tenant_requests_per_min, "requests of this tenant")
@@ -81,16 +83,18 @@ class Limits:
 
     def erase(self, identity: Identity) -> None:
         """Admit one erasure; raises `ApiError`."""
-        self._admit_erasure(identity, self._erasures)
+        self.admit_lookup(identity)
+        self._erasures.check(identity.user_id)
+        self._erasures.spend(identity.user_id, 1)
 
     def erase_conversation(self, identity: Identity) -> None:
         """Admit the erasure of one conversation; raises `ApiError`."""
-        self._admit_erasure(identity, self._conversation_erasures)
-
-    def _admit_erasure(self, identity: Identity, erasures: Buckets) -> None:
         self.admit_lookup(identity)
-        erasures.check(identity.user_id)
-        erasures.spend(identity.user_id, 1)
+        both = (self._conversation_erasures, self._erasures_of_a_day)
+        for erasures in both:
+            erasures.check(identity.user_id)
+        for erasures in both:
+            erasures.spend(identity.user_id, 1)
 
     def count_tokens(self, user_id: str, tokens: int) -> None:
         """Count generated tokens of the user; the level may become negative."""
@@ -144,40 +148,47 @@ def _less(counts: Counter[str], key: str) -> None:
         del counts[key]
 
 
+class Per(Enum):
+    """In seconds."""
+
+    MINUTE = 60
+    DAY = 86_400
+
+
 class Buckets:
-    """Token buckets: a rate per minute for each user or tenant, with a burst of one minute's worth.
+    """Token buckets: a rate for each user or tenant, with a burst of what is allowed in that time.
 
     A user that is not in the table has a full bucket. The least recently used entries are dropped first.
     """
 
-    def __init__(self, per_minute: int, what: str) -> None:
-        self._per_minute = per_minute
+    def __init__(self, most: int, what: str, per: Per = Per.MINUTE) -> None:
+        self._most = most
         self._what = what
+        self._per = per
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     @property
     def is_on(self) -> bool:
-        return self._per_minute > 0
+        return self._most > 0
 
     def check(self, user_id: str, amount: float = 1.0) -> None:
         """Raise `ApiError`, with the time to wait, if the bucket holds less than that."""
-        if not self._per_minute:
+        if not self._most:
             return
         level = self._level(user_id)
         if level < amount:
-            wait_s = (amount - level) * 60 / self._per_minute
-            raise ApiError(
-                ErrorCode.RATE_LIMITED, f"more than {self._per_minute} {self._what} per minute", retry_after_s=wait_s
-            )
+            wait_s = (amount - level) * self._per.value / self._most
+            message = f"more than {self._most} {self._what} per {self._per.name.lower()}"
+            raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=wait_s)
 
     def spend(self, user_id: str, amount: float) -> None:
         """Take that much; the level may become negative."""
-        if self._per_minute:
+        if self._most:
             self._put(user_id, self._level(user_id) - amount)
 
     def _level(self, user_id: str) -> float:
-        level, at = self._levels.get(user_id, (float(self._per_minute), 0.0))
-        return min(self._per_minute, level + (time.monotonic() - at) * self._per_minute / 60)
+        level, at = self._levels.get(user_id, (float(self._most), 0.0))
+        return min(self._most, level + (time.monotonic() - at) * self._most / self._per.value)
 
     def _put(self, user_id: str, level: float) -> None:
         self._levels[user_id] = (level, time.monotonic())

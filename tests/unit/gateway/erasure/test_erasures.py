@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from app.gateway.erasure.erased_times import ErasedTimes
 from app.gateway.erasure.erasures import Erasures
 from app.gateway.erasure.report import report
 from app.settings import Settings
@@ -12,7 +16,7 @@ from app.wire.codec import encode
 from app.wire.control import Cancel, Erase, EraseConversation
 from app.wire.headers import FORWARDED
 from tables import records
-from tables.erasures import Scope
+from tables.erasures import ErasedUntil, Scope
 from tables.records import Erased
 
 SETTINGS = Settings(_env_file=None, partitions=2)
@@ -135,3 +139,38 @@ def test_erasure_of_a_conversation_counts_for_it_alone_and_for_its_user_too() ->
     assert (bench.report()["status"], bench.report("d")["status"]) == ("erasing", "none")
     bench.marks(Record(Scope("ann", "c").key, None))
     assert bench.erasures.at("ann", "c") == 500
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from(["", "x", "\ud800", None]), st.integers(1, 9), st.booleans())
+    )
+)
+def test_a_gateway_remembers_what_the_tables_do(changes: list[tuple[str, str | None, int, bool]]) -> None:
+    known, theirs = ErasedTimes(), ErasedUntil()
+    for user, conversation, at, is_expired in changes:
+        scope = Scope(user, conversation)
+        if is_expired:
+            known.forget(scope)
+            theirs.forget(scope)
+        else:
+            assert known.add(scope, at) == theirs.add(scope, at)
+    for user in "ab":
+        for name in ("", "x", "\ud800"):
+            assert known.at(user, name) == theirs.at(user, name)
+            assert known.of(Scope(user, name)) == theirs.of(Scope(user, name))
+        assert known.of(Scope(user)) == theirs.of(Scope(user))
+
+
+def test_marks_of_many_deletions_take_little() -> None:
+    """A user may delete a thousand conversations a day, whose marks live for days."""
+    known = ErasedTimes()
+    tracemalloc.start()
+    try:
+        for number in range(8000):
+            known.add(Scope("ann", f"{number}" + "\U0001f600" * 250), 1_790_000_000_000 + number)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < 8000 * 250
+    assert known.at("ann", "7" + "\U0001f600" * 250) == 1_790_000_000_007

@@ -143,6 +143,18 @@ def test_erasures_are_few_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     asks.erase(OMAR)
 
 
+def test_deletions_of_conversations_are_few_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CONVERSATION_ERASURES_PER_DAY", 2)
+    asks = limits()
+    for _ in range(2):
+        asks.erase_conversation(NINA)
+    with pytest.raises(ApiError, match="more than 2 deletions of conversations per day") as refused:
+        asks.erase_conversation(NINA)
+    assert (refused.value.retry_after_s or 0) > 3600
+    asks.erase(NINA)
+    asks.erase_conversation(OMAR)
+
+
 def test_a_keys_websockets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "SOCKETS_OF_KEY", 1)
     asks = limits()
