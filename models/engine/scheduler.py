@@ -71,6 +71,7 @@ class Scheduler:
         scored = self.limits.scored
         for sequence in self._prompts():
             count = min(sequence.pending, budget if sequence.scores is None else min(budget, scored))
+            count = min(count, sequence.most_at_once or count)
             if count <= 0:
                 continue
             slices.append(ScheduledChunk(sequence, sequence.computed, count))

@@ -37,6 +37,7 @@ class SequenceState:
         "joined",
         "limit",
         "matcher",
+        "most_at_once",
         "node",
         "number",
         "owners",
@@ -68,6 +69,7 @@ class SequenceState:
         self.sharing = Sharing(job.adapter, f"{job.tenant}\0{job.user}", job.shared)
         self.cached = 0
         self.ended = False
+        self.most_at_once = 0  # tokens, where memory was short for more; 0: no limit of its own
         self.computed = 0
         self.pages: list[int] = []
         self.published = 0
@@ -218,6 +220,7 @@ class SequenceState:
     def advance(self, count: int, pool: PagePool) -> None:
         """`count` more tokens are in the cache; publish the pages that this filled."""
         self.computed += count
+        self.most_at_once += count // 8 if self.most_at_once else 0  # memory may be there again
         size = pool.size
         while (self.published + 1) * size <= self.computed:
             start = self.published * size

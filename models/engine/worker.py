@@ -334,9 +334,9 @@ class Worker:
                 if (step := self._compute([part])) is not None:
                     self._finish(step)
         elif isinstance(error, torch.OutOfMemoryError) and slices[0].count > LEAST_CHUNK:
-            limits = self._scheduler.limits
-            limits.chunk = limits.lone_chunk = max(LEAST_CHUNK, slices[0].count // 2)
-            log.warning("out of memory: prompts are computed in chunks of %d tokens from now on", limits.chunk)
+            sequence, count = slices[0].sequence, max(LEAST_CHUNK, slices[0].count // 2)
+            sequence.most_at_once = count
+            log.warning("out of memory: answer %r computes its prompt in chunks of %d tokens", sequence.job.id, count)
         else:
             self._fail(slices[0].sequence, "engine_error", error)
 

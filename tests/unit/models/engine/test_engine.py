@@ -275,15 +275,21 @@ async def test_a_prompt_for_which_memory_runs_out_is_computed_in_smaller_chunks(
     whole = Oracle(CHECKPOINT).answer(PROMPT, 5)
     model = engine._runner.model
 
+    widths = []
+
     def forgetful(input_ids, **arguments):
+        widths.append(input_ids.shape[1])
         if input_ids.shape[1] > 20:
             raise torch.OutOfMemoryError("no memory")
         return model(input_ids=input_ids, **arguments)
 
     plug(engine, forgetful)
+    limits = dataclasses.replace(engine.scheduler.limits)
     (answer,) = await ask(engine, job(PROMPT, 5))
     assert answer.tokens == whole
-    assert engine.scheduler.limits.chunk == 20
+    assert engine.scheduler.limits == limits, "of all others"
+    assert max(widths) == len(PROMPT)
+    assert sorted(widths)[-2] <= 20 < sum(widths)
 
 
 async def test_memory_that_is_short_for_a_moment_longer_ends_no_engine(engines):
