@@ -94,7 +94,10 @@ def version_of(choice: Choice, device: torch.device, quantization: str, *, by_ke
     """
     layers, vocabulary = choice.products.layers, choice.products.vocabulary
     packed = "-packed" if Kind.PACKED in (layers, vocabulary) else ""
-    named = f"{str(choice.dtype).removeprefix('torch.')}{packed}-{device.type}"
+    name = str(choice.dtype).removeprefix("torch.")
+    # Workers before it rounded a lone row by sums in another order, which readers of a resumed answer would notice.
+    by_row = "-by-row" if device.type == "cpu" and choice.dtype is not torch.float32 else ""
+    named = f"{name}{packed}{by_row}-{device.type}"
     if vocabulary.is_integer:
         quantization = "w8a8" if layers.is_integer else "w8a8-vocabulary"
     found = "+".join(filter(None, ("" if named == "float32-cpu" else named, quantization)))

@@ -20,7 +20,7 @@ from models.checkpoint_files import CheckpointError
 from models.checkpoints import Checkpoint
 from models.control_tokens import control_tokens, sources
 from models.engine import TorchEngine
-from models.engine.compute.fused import cache_dtype
+from models.engine.compute.fused import cache_dtype, why_no_kernels
 from models.linear.choice import SMALL
 from models.linear.embedding import NarrowEmbedding
 from models.linear.layer import ServedLinear
@@ -47,6 +47,7 @@ class _Loading:
     cache_tokens: int | None = None
     adapters: tuple[str, ...] = ()
     threads: int | None = None
+    without_kernels: str | None = None
 
 
 def report_of_loaded(checkpoint: Checkpoint, prompts: PromptBuilder, engine: TorchEngine, dtype: str) -> ModelReport:
@@ -54,6 +55,7 @@ def report_of_loaded(checkpoint: Checkpoint, prompts: PromptBuilder, engine: Tor
 
     Raises `CheckpointError` if its chat template renders nothing.
     """
+    is_cpu = checkpoint.model.device.type == "cpu"
     loading = _Loading(
         EnginePath.FUSED if engine.is_fused else EnginePath.TRANSFORMERS,
         checkpoint.model.device.type,
@@ -62,7 +64,7 @@ def report_of_loaded(checkpoint: Checkpoint, prompts: PromptBuilder, engine: Tor
         cache_dtype(checkpoint.model),
         engine.cache_tokens,
         engine.adapters,
-        engine.threads if checkpoint.model.device.type == "cpu" else None,
+        *((engine.threads, why_no_kernels(checkpoint.model, checkpoint.model.dtype)) if is_cpu else ()),
     )
     return _report(checkpoint, prompts, loading)
 
@@ -85,6 +87,7 @@ def _report(checkpoint: Checkpoint, prompts: PromptBuilder, loading: _Loading) -
         architecture=_architecture(config, _written_config(checkpoint)),
         engine_path=loading.path,
         device=loading.device,
+        without_kernels=loading.without_kernels,
         threads=loading.threads,
         parameters=parameters,
         dtype=str(loading.dtype).removeprefix("torch."),

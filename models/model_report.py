@@ -60,6 +60,7 @@ class ModelReport:
     threads: Of the processor that compute; None where another device or program computes.
     parameters: None where the engine does not show them.
     products: The forms of the `layers` and of the `vocabulary` (models/linear/kinds.py), empty under vLLM.
+    without_kernels: Why a CPU's steps are not computed by kernels (models/kernels); None where they are, and elsewhere.
     weights_bytes: As loaded, with copies in another order.
     kv_bytes_per_token: None for an attention that keeps something else.
     kv_cache_tokens: Of all answers together; None where another program has the cache.
@@ -74,6 +75,7 @@ class ModelReport:
     architecture: str
     engine_path: EnginePath
     device: str
+    without_kernels: str | None
     threads: int | None
     parameters: int | None
     dtype: str
@@ -141,7 +143,8 @@ class ModelReport:
     @property
     def _computed(self) -> str:
         count = "" if self.parameters is None else f", {_count(self.parameters)} parameters"
-        return f"{self.architecture}{count}, computed by the {self.engine_path} path on {self.device}"
+        slow = "" if self.without_kernels is None else f", without kernels: {self.without_kernels}"
+        return f"{self.architecture}{count}, computed by the {self.engine_path} path on {self.device}{slow}"
 
     @property
     def _memory(self) -> str:

@@ -324,7 +324,8 @@ def _names(wanted: _Wanted, checkpoint: Checkpoint) -> frozenset[str]:
 
 def _adapted(base: ServedModel, files: AdapterFiles) -> ServedModel:
     names = frozenset({files.name})
-    return dataclasses.replace(base, names=names, adapter=files.name, adapter_version=files.version, report=None)
+    version = files.version + getattr(base.engine, "adapter_arithmetic", "")
+    return dataclasses.replace(base, names=names, adapter=files.name, adapter_version=version, report=None)
 
 
 def _served(

@@ -29,7 +29,7 @@ from models.engine.prompt_scores import PromptScores
 from models.engine.sequence import ScheduledChunk, pages_for
 from models.generation import STEP_ROWS, Sampling
 from models.linear.layout import lay_out
-from models.linear.replacing import has_integer_layers
+from models.linear.rows import keep_rows_alike
 from models.sampler import Draw, Drawn, Token, sample
 
 log = logging.getLogger(__name__)
@@ -88,17 +88,21 @@ class Step:
 
 
 class Runner:
-    def __init__(self, checkpoint: Checkpoint, cache: KVCache, pool: PagePool) -> None:
+    def __init__(self, checkpoint: Checkpoint, cache: KVCache, pool: PagePool, threads: Sequence[int] = (1,)) -> None:
+        """`threads`: by which numbers of them a CPU may compute."""
         self.model: Any = checkpoint.model
         use_paged_attention(self.model)
         self.device: torch.device = self.model.device
         self.cache = cache
         self.times = StepTimes()
-        self.lora = Lora(self.model)
-        self.exact = has_integer_layers(self.model)
-        self._lean = lean(self.model)
+        self.exact = self.device.type == "cpu"
+        self._lean = lean(self.model, threads=threads)
         if self._lean is None:
             lay_out(self.model)
+            if self.device.type == "cpu":
+                keep_rows_alike(self.model, threads)
+        forward = self._lean.forward if self._lean is not None and self.device.type == "cpu" else None
+        self.lora = Lora(self.model, forward, threads)
         self._pool = pool
         self._kernel = self.device.type == "cuda" and find_spec("triton") is not None
         self._by_kernels = self._lean is not None and self._lean.by_kernels
@@ -169,8 +173,8 @@ class Runner:
 
     def compute(self, context: Context) -> Tensor:
         batch = context.batch
-        if self._lean is not None and not self.lora.active:  # adapters hook into the model's own layers
-            return self._lean(context)
+        if self._lean is not None and (self.lora.is_fused or not self.lora.active):  # else they hook into the layers
+            return self._lean(context, self.lora.adapted, self.lora.spans)
         logits: Tensor = self.model(
             input_ids=batch.tokens.unsqueeze(0),
             position_ids=batch.positions.unsqueeze(0),

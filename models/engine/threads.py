@@ -55,6 +55,10 @@ class Threads:
         self._comparison: _Comparison | None = None
         self._began = (0.0, 0.0)
 
+    @property
+    def possible(self) -> tuple[int, int]:
+        return self._few, self._many
+
     def begin(self) -> None:
         tries_other = self._comparison is not None and self._comparison.tries_other
         wanted = self._few + self._many - self.count if tries_other else self.count

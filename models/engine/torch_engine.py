@@ -86,7 +86,8 @@ class TorchEngine:
         self.pool = PagePool(pages, PAGE_SIZE)
         model = checkpoint.model
         cache = KVCache(model.config, pages, model.device, cache_dtype(model))
-        self._runner = Runner(checkpoint, cache, self.pool)
+        self._threads = self._counts()
+        self._runner = Runner(checkpoint, cache, self.pool, self._threads.possible)
         self.scheduler = Scheduler(self.pool, options.limits or self._limits(), time.monotonic)
         self._adapters = Adapters(
             {files.name: files for files in adapters},
@@ -96,7 +97,6 @@ class TorchEngine:
             self._fetched,
         )
         self.speculation = self._make_speculation(pages)
-        self._threads = self._counts()
         self._constraints = ConstraintCompiler(checkpoint.tokenizer, model.config.vocab_size, checkpoint.eos)
         self._worker = Worker(
             runner=self._runner,
@@ -119,6 +119,11 @@ class TorchEngine:
     @property
     def model_version(self) -> str:
         return self._checkpoint.model_version
+
+    @property
+    def adapter_arithmetic(self) -> str:
+        """What an adapter's version ends in: workers before it computed such answers in float64 (compute/lora.py)."""
+        return "-by-row" if self._checkpoint.model.device.type == "cpu" else ""
 
     @property
     def context_length(self) -> int:

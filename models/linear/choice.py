@@ -39,6 +39,8 @@ SMALL = 16 << 20
 """Bytes of weights. Steps of smaller models take their time between the products."""
 _SLICE = 1 << 24
 """Elements of the vocabulary's matrix that are measured."""
+LEAST = 2
+"""A lone row has a neighbour (rows.py)."""
 _ROUNDS = 6
 _MLPS = 2
 """Two matrices of an MLP are measured; with its third one and attention's, a layer takes about twice as long."""
@@ -87,7 +89,7 @@ class Part:
         found = torch.ones(rows, self.inputs, dtype=self.dtype)
         began = clock()
         for one in self.matrices:
-            found = product(found, one.weight, None, one.packed, one.eight)
+            found = product(found, one.weight, None, one.packed, one.eight, LEAST, 0)
         return self.times * (clock() - began)
 
 

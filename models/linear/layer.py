@@ -16,12 +16,13 @@ from models.linear.product import Matrix, matrix_of, scripted_product
 
 
 class ServedLinear(nn.Module):
-    """`nn.Linear` over a `Matrix`. `is_copy`: the embedding has the same weights."""
+    """`nn.Linear` over a `Matrix`. `is_copy`: the embedding has the same weights. `rows` are set by rows.py."""
 
     def __init__(self, matrix: Matrix, inputs: int, outputs: int, kind: Kind, *, is_copy: bool = False) -> None:
         super().__init__()
         self.is_copy = is_copy
         self.matrix, self.kind = matrix, kind
+        self.rows = (1, 0)
         self.in_features, self.out_features = inputs, outputs
 
     @classmethod
@@ -41,7 +42,7 @@ class ServedLinear(nn.Module):
     def forward(self, given: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]"""
         one, rows = self.matrix, given.reshape(-1, self.in_features)
-        found: Tensor = scripted_product(rows, one.weight, one.bias, one.packed, one.eight)
+        found: Tensor = scripted_product(rows, one.weight, one.bias, one.packed, one.eight, *self.rows)
         return found.view(*given.shape[:-1], self.out_features)
 
     @property

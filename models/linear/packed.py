@@ -2,7 +2,6 @@
 
 torch lets oneDNN reorder a bfloat16 weight for each product, which is half of a decode step on a CPU with AMX, and it
 multiplies float32 by MKL, which is slow with few rows: the vocabulary of Gemma 3 270M takes 3 times as long for 8 rows.
-A row of a prepacked float32 product is the same alone and among others, which a row of MKL's is not.
 """
 
 from __future__ import annotations
@@ -15,12 +14,7 @@ _ROWS = 8
 
 
 def packed_product(given: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    """`given` [rows, inputs] by a weight of `prepack`. A single row of float32 gets a neighbour: oneDNN would add its
-    products in another order. Compiled by TorchScript.
-    """
-    if given.size(0) == 1 and given.dtype == torch.float32:
-        pair: Tensor = torch.ops.mkldnn._linear_pointwise(given.expand(2, -1), packed, bias, "none", [], "")  # noqa: SLF001
-        return pair[:1]
+    """`given` [rows, inputs] by a weight of `prepack`. Compiled by TorchScript."""
     found: Tensor = torch.ops.mkldnn._linear_pointwise(given, packed, bias, "none", [], "")  # noqa: SLF001
     return found
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+from torch.nn.functional import linear, pad
 
 from models.linear.int8 import Int8Weight, int8_blocks, int8_product, onednn_int8_blocks, onednn_int8_product
 from models.linear.kinds import Kind
@@ -47,9 +47,16 @@ def matrix_of(weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtyp
 
 
 def product(
-    given: Tensor, weight: Tensor, bias: Tensor | None, packed: list[Tensor], eight: list[Int8Weight]
+    given: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    packed: list[Tensor],
+    eight: list[Int8Weight],
+    least: int,
+    most: int,
 ) -> Tensor:
-    """`linear(given, weight, bias)` for `given` [rows, inputs] by the parts of a `Matrix`.
+    """`linear(given, weight, bias)` for `given` [rows, inputs] by the parts of a `Matrix`, with `least` and `most` rows
+    at once (rows.py).
 
     Compiled by TorchScript, which reads the types of empty lists from these annotations.
     """
@@ -57,9 +64,28 @@ def product(
         return int8_product(given, eight, bias)
     if len(packed) > 1:
         return onednn_int8_product(given, packed, bias)
+    rows = given.size(0)
+    if rows < least:
+        more = given.expand(least, -1) if rows == 1 else pad(given, [0, 0, 0, least - rows])
+        return multiplied(more, weight, bias, packed)[:rows]
+    if most == 0 or rows <= most:
+        return multiplied(given, weight, bias, packed)
+    whole = (rows + most - 1) // most * most
+    parts = [multiplied(part, weight, bias, packed) for part in pad(given, [0, 0, 0, whole - rows]).split(most)]
+    return torch.cat(parts)[:rows]
+
+
+def multiplied(given: Tensor, weight: Tensor, bias: Tensor | None, packed: list[Tensor]) -> Tensor:
+    """All rows at once."""
     if len(packed) > 0:
         return packed_product(given, packed[0], bias)
     return linear(given, weight, bias)
+
+
+def add_low_rank(found: Tensor, given: Tensor, at: Tensor, down: Tensor, up: Tensor, least: int, most: int) -> None:
+    """Add to the rows `at` of `found` what two small matrices make of those of `given`; compiled by TorchScript."""
+    low = product(given.index_select(0, at), down, None, [], [], least, most)
+    found.index_add_(0, at, product(low, up, None, [], [], least, most).to(found.dtype))
 
 
 scripted_product = compiled(product)

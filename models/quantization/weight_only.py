@@ -17,9 +17,6 @@ from torch.nn.functional import linear
 from models.quantization.linear import plain_linear
 
 log = logging.getLogger(__name__)
-FEW_ROWS = (
-    8  # from this many rows on, converting the weights once costs less than the kernel, which reads them for every row
-)
 FP8 = torch.float8_e4m3fn
 
 
@@ -44,7 +41,7 @@ class Int8Linear(nn.Module):
 
     def forward(self, given: Tensor) -> Tensor:
         rows = given.reshape(-1, self.in_features)
-        if len(rows) <= FEW_ROWS and given.device.type == "cpu":
+        if given.device.type == "cpu":  # with many rows, too, though it is slower: a row has one way of computing
             found = torch._weight_int8pack_mm(rows, self.weight, self.scale)  # noqa: SLF001
         else:
             found = linear(rows, self.weight.to(rows.dtype)) * self.scale

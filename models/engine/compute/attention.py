@@ -4,9 +4,9 @@ The layers of a model see one sequence of packed tokens, and here each token att
 The arguments of `attend` have types that TorchScript compiles (forward.py).
 
 A token's attention differs in its last bits between a chunk and a single token, and between neighbours: sums are taken
-in another order. Before products of integers such a bit decides how an activation is rounded, and after some layers
-the logits of a real model differ by 5 %. There attention is `exact`: computed in float64 and rounded, so that no order
-shows. The kernels of a CPU (models/kernels/attention.py) need neither.
+in another order. Where numbers are rounded behind it, such a bit decides how, and after some layers the logits of a
+real model differ by 5 %. On a CPU attention is therefore `exact`: computed in float64 and rounded, so that no order
+shows. Kernels (models/kernels/attention.py) have an order of their own. On a GPU a last bit may depend on the batch.
 """
 
 from __future__ import annotations

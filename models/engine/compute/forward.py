@@ -17,7 +17,8 @@ from torch.nn.functional import embedding, gelu, silu
 
 from models.engine.compute.attention import attend, masks_of
 from models.linear.int8 import Int8Weight
-from models.linear.product import Matrix, product
+from models.linear.product import Matrix, add_low_rank, product
+from models.linear.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Forward(nn.Module):
     values: list[Tensor]
     scratch: list[Tensor]
     turns: list[Tensor]
+    adapters: list[list[list[Tensor]]]
     head_bias: Tensor | None
     cap: float | None
     last_cap: float | None
@@ -90,9 +92,14 @@ class Forward(nn.Module):
         shape: Shape,
         dtype: torch.dtype,
         turns: list[Tensor],
+        rows: Rows,
     ) -> None:
+        """`rows` are those of its products."""
         super().__init__()
-        self.exact = any(one.qkv.is_integer for one in layers)
+        self.exact = embeddings.device.type == "cpu"
+        self.least, self.most = rows
+        self.adapters = []
+        self.least_adapted, self.most_adapted = 1, 0
         matrices = [(one.qkv, one.out, one.gate_up, one.down) for one in layers]
         self.layers = [
             [one.before, one.after, *(matrix.weight for matrix in four)]
@@ -123,9 +130,18 @@ class Forward(nn.Module):
         self.keys, self.values, self.scratch = nothing, nothing, nothing
 
     def forward(
-        self, numbers: Tensor, count: int, drawing: int, groups: list[list[int]], turns: list[Tensor]
+        self,
+        numbers: Tensor,
+        count: int,
+        drawing: int,
+        groups: list[list[int]],
+        turns: list[Tensor],
+        adapted: Tensor,
+        spans: list[list[int]],
     ) -> Tensor:
-        """The logits of the tokens that draw. All but `turns`, which are those of its tokens, is of a `Batch`."""
+        """The logits of the tokens that draw. All is of a `Batch` but `turns`, which are those of its tokens, and the
+        last two, which say whose tokens have which adapter (lora.py).
+        """
         tokens, positions = numbers[:count], numbers[count : 2 * count]
         last = numbers[3 * count : 3 * count + drawing]
         hidden = embedding(tokens, self.embeddings).to(self.dtype)
@@ -136,14 +152,9 @@ class Forward(nn.Module):
         dtype = torch.float64 if self.exact else hidden.dtype
         masks = [masks_of(positions, groups, window, self.cap is not None, dtype) for window in self.windows]
         for number, weights in enumerate(self.layers):
-            bias, kind, packed, eight = (
-                self.biases[number],
-                self.kinds[number],
-                self.packed[number],
-                self.eights[number],
-            )
+            kind = self.kinds[number]
             normed = self.norm(hidden, weights[0])
-            joined = product(normed, weights[2], bias[0], packed[0], eight[0]).view(count, -1, self.size)
+            joined = self.part(normed, number, 0, adapted, spans).view(count, -1, self.size)
             turned = joined[:, : self.both]
             if len(self.head_norms[number]) > 0:
                 asked, known = joined[:, : self.queries], joined[:, self.queries : self.both]
@@ -157,17 +168,35 @@ class Forward(nn.Module):
                 self.keys[number], self.values[number], numbers, count, groups, masks[kind], self.scratch,
                 self.scale, self.windows[kind], self.cap, self.exact,
             )  # fmt: skip
-            added = product(attended.reshape(count, -1), weights[3], bias[1], packed[1], eight[1])
+            added = self.part(attended.reshape(count, -1), number, 1, adapted, spans)
             hidden = hidden + self.after(added, number, 0)
             normed = self.norm(hidden, weights[1])
-            gate, up = product(normed, weights[4], bias[2], packed[2], eight[2]).chunk(2, -1)
+            gate, up = self.part(normed, number, 2, adapted, spans).chunk(2, -1)
             gate = gelu(gate, approximate="tanh") if self.is_gelu else silu(gate)
-            added = product(gate.mul_(up), weights[5], bias[3], packed[3], eight[3])
+            added = self.part(gate.mul_(up), number, 3, adapted, spans)
             hidden = hidden + self.after(added, number, 1)
         drawing_from = self.norm(hidden.index_select(0, last), self.final)
-        logits = product(drawing_from, self.head, self.head_bias, self.packed_head, self.eight_head)
+        logits = self.multiply(drawing_from, self.head, self.head_bias, self.packed_head, self.eight_head)
         cap = self.last_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def part(self, given: Tensor, layer: int, part: int, adapted: Tensor, spans: list[list[int]]) -> Tensor:
+        """The product of a layer's matrix number `part` (queries, keys and values; out; gate and up; down), with what
+        adapters add to it.
+        """
+        weight, bias = self.layers[layer][2 + part], self.biases[layer][part]
+        found = self.multiply(given, weight, bias, self.packed[layer][part], self.eights[layer][part])
+        for adapter, first, rows in spans:
+            pair = self.adapters[adapter][4 * layer + part]
+            if len(pair) > 0:
+                at = adapted[first : first + rows]
+                add_low_rank(found, given, at, pair[0], pair[1], self.least_adapted, self.most_adapted)
+        return found
+
+    def multiply(
+        self, given: Tensor, weight: Tensor, bias: Tensor | None, packed: list[Tensor], eight: list[Int8Weight]
+    ) -> Tensor:
+        return product(given, weight, bias, packed, eight, self.least, self.most)
 
     def after(self, added: Tensor, layer: int, part: int) -> Tensor:
         """What attention (`part` 0) or the MLP (1) of a layer adds, by its norm if it has one."""

@@ -10,6 +10,7 @@ two.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,19 +24,31 @@ from models.engine.compute.forward import Forward
 from models.engine.compute.kernel_forward import KERNEL_DTYPES, KernelForward, form_of
 from models.kernels import library as kernels
 from models.linear.replacing import has_integer_layers
+from models.linear.rows import rows_of
 from models.torchscript import compiled
 
 FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"}) | LENGTH_DEPENDENT_ROPE  # up to `context_limit`
 MOST_ANGLES = 1 << 23
+NOBODY = torch.empty(0, dtype=torch.long)
 FIRST_ANGLES = 1 << 11
 """Positions whose angles a CPU computes at once; more when a sequence reaches them. A graph needs all of them."""
 
 
+def why_no_kernels(model: Any, dtype: torch.dtype) -> str | None:
+    """Why its steps are not computed by kernels (models/kernels), or None where they are."""
+    if model.device.type != "cpu":
+        return "they are of a CPU"
+    if dtype not in KERNEL_DTYPES:
+        return f"they compute no {str(dtype).removeprefix('torch.')}"
+    if not is_known(model):
+        return f"{type(model).__name__} is no family that they know, or its weights stay in a form of their own"
+    if not _may_hold_angles(model):
+        return "the angles of its rotary embedding depend on the length of a text"
+    return kernels.load()
+
+
 def computed_by_kernels(model: Any, dtype: torch.dtype) -> bool:
-    """Whether its steps are computed by kernels: on a CPU that has them, with angles that never change."""
-    if model.device.type != "cpu" or dtype not in KERNEL_DTYPES or not is_known(model) or not _may_hold_angles(model):
-        return False
-    return kernels.load() is None
+    return why_no_kernels(model, dtype) is None
 
 
 def cache_dtype(model: Any) -> torch.dtype:
@@ -51,27 +64,39 @@ def cache_dtype(model: Any) -> torch.dtype:
 class LeanDecoder:
     """Computes what `model` computes for packed tokens."""
 
-    def __init__(self, model: Any, *, script: bool = True, fixed_angles: bool = True, by_kernels: bool = True) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        script: bool = True,
+        fixed_angles: bool = True,
+        by_kernels: bool = True,
+        threads: Sequence[int] = (1,),
+    ) -> None:
+        """`threads`: by which numbers of them a CPU may compute."""
         self._model = model
         self._most = context_limit(model.config)
         self.angles_are_fixed = fixed_angles and _may_hold_angles(model)
         self.by_kernels = by_kernels and fixed_angles and computed_by_kernels(model, model.dtype)
         self._held_positions = 0
+        weights, head = weights_of(model), head_of(model)
+        matrices = [matrix for one in weights for matrix in (one.qkv, one.out, one.gate_up, one.down)]
         forward = (KernelForward if self.by_kernels else Forward)(
-            weights_of(model),
+            weights,
             model.get_input_embeddings().weight.data,
             final_norm(model),
-            head_of(model),
+            head,
             shape_of(model),
             model.dtype,
             self._first_turns() if self.angles_are_fixed else [],
+            rows_of([*matrices, head], threads),
         )
         self.forward = compiled(forward) if script and model.device.type == "cpu" else forward
         self._cache: KVCache | None = None
         self._scratch: list[Tensor] = []
 
-    def __call__(self, context: Context) -> Tensor:
-        """The logits of the batch's last tokens."""
+    def __call__(self, context: Context, adapted: Tensor = NOBODY, spans: Sequence[list[int]] = ()) -> Tensor:
+        """The logits of the batch's last tokens, whose adapters are those of `Lora`."""
         batch, cache = context.batch, context.cache
         if self._cache is not cache:
             self._cache = cache
@@ -85,7 +110,9 @@ class LeanDecoder:
         turns = [] if self.angles_are_fixed else turns_of(self._model, batch.positions.unsqueeze(0))
         if self.angles_are_fixed and self._held_positions < self._most:
             self._hold_angles(max(group.length for group in batch.groups))
-        logits: Tensor = self.forward(batch.numbers, batch.count, batch.drawing, context.groups, turns)
+        logits: Tensor = self.forward(
+            batch.numbers, batch.count, batch.drawing, context.groups, turns, adapted, [*spans]
+        )
         return logits
 
     def _first_turns(self) -> list[Tensor]:
@@ -104,10 +131,13 @@ class LeanDecoder:
 
 
 def _may_hold_angles(model: Any) -> bool:
-    """Whether the angles of a position never change, and those of all need little memory."""
+    """Whether the angles of a position never change, and those of all need little memory. A CPU computes them as
+    sequences reach them.
+    """
     kinds, size = model.model.rotary_emb.rope_type, model.model.layers[0].self_attn.head_dim
     all_kinds = set(kinds.values()) if isinstance(kinds, dict) else {kinds}
-    return all_kinds <= FIXED_ANGLES and context_limit(model.config) * size <= MOST_ANGLES
+    is_small = model.device.type == "cpu" or context_limit(model.config) * size <= MOST_ANGLES
+    return all_kinds <= FIXED_ANGLES and is_small
 
 
 def lean(model: Any, **how: Any) -> LeanDecoder | None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear
+from torch.nn.functional import embedding
 
 from models.engine.compute.cache import PAGE_SIZE
 from models.engine.compute.forward import Forward
 from models.kernels.schemas import NORMED, NOTHING, PLAIN, Form
 from models.linear.int8 import Int8Weight, fbgemm_sums, onednn_sums
-from models.linear.packed import packed_product
+from models.linear.product import product
 
 LARGE, MOST_KEPT = 1 << 22, 1 << 25
 """From so many logits on, the C library may take their memory from Linux anew in each step: up to 128 MiB are kept."""
@@ -44,6 +44,7 @@ class KernelForward(Forward):
         """Those of `Forward`."""
         super().__init__(*parts)
         self.form = form_of(self.dtype, self.dtype)
+        self.is_integer = len(self.eights[0][0]) > 0 or len(self.packed[0][0]) > 1
         self.norms = [[weights[0].float(), weights[1].float()] for weights in self.layers]
         self.head_norms = [[norm.float() for norm in one] for one in self.head_norms]
         self.posts = [[norm.float() for norm in one] for one in self.posts]
@@ -62,6 +63,8 @@ class KernelForward(Forward):
         drawing: int,
         groups: list[list[int]],
         turns: list[Tensor],  # noqa: ARG002 - one signature for both
+        adapted: Tensor,
+        spans: list[list[int]],
     ) -> Tensor:
         """See `Forward`; `turns` is empty."""
         tokens = numbers[:count]
@@ -79,24 +82,23 @@ class KernelForward(Forward):
         table = torch.tensor(groups, dtype=torch.int64)
         normed, attended = self.space(count, size), self.space(count, self.queries * self.size)
         added = narrow
-        for number, weights in enumerate(self.layers):
-            bias, packed, eight = self.biases[number], self.packed[number], self.eights[number]
+        for number in range(len(self.layers)):
             post = self.post_of(number - 1, 1)
             self.add_norm(hidden, added, post, self.norms[number][0], normed, self.sums[number])
-            joined = self.multiply(normed, weights[2], bias[0], packed[0], eight[0])
+            joined = self.part(normed, number, 0, adapted, spans)
             self.rotate(joined, count, number, numbers)
             window = self.windows[self.kinds[number]]
             self.attend(
                 joined, count, number, numbers, table, tiles, longest, 0 if window is None else window, attended
             )
-            added = self.multiply(attended, weights[3], bias[1], packed[1], eight[1])
+            added = self.part(attended, number, 1, adapted, spans)
             post = self.post_of(number, 0)
             self.add_norm(hidden, added, post, self.norms[number][1], normed, self.sums[number + 1])
-            gates = self.multiply(normed, weights[4], bias[2], packed[2], eight[2])
+            gates = self.part(normed, number, 2, adapted, spans)
             inner = gates.size(1) // 2
             gated = self.space(count, inner)
             torch.ops.parley.gate(gates, gated, count, 1 + 8192 // inner, self.form, inner, int(self.is_gelu))
-            added = self.multiply(gated, weights[5], bias[3], packed[3], eight[3])
+            added = self.part(gated, number, 3, adapted, spans)
         self.add_norm(hidden, added, self.post_of(len(self.layers) - 1, 1), self.final, normed, self.sums[-1])
         logits = self.multiply(
             normed.index_select(0, last), self.head, self.head_bias, self.packed_head, self.eight_head
@@ -105,11 +107,13 @@ class KernelForward(Forward):
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def rows_of(self, count: int) -> int:
-        """How many rows the products of a step with `count` tokens have. oneDNN keeps code for each number of rows, 3
-        MB for Gemma 3 270M. Long prompts are therefore padded with a few unused rows.
+        """How many rows the products of a step with `count` tokens have: those of rows.py. oneDNN keeps code for each
+        number of rows, 3 MB for Gemma 3 270M. Long prompts are therefore padded with a few unused rows.
         """
-        if self.exact or count <= 32:
+        if self.is_integer:
             return count
+        if count <= 32:
+            return max(count, self.least)
         step = 4 if count <= 64 else 8 if count <= 128 else 16
         return (count + step - 1) // step * step
 
@@ -159,9 +163,7 @@ class KernelForward(Forward):
     ) -> Tensor:
         """See `product`; integers are made by kernels."""
         if len(eight) == 0 and len(packed) < 2:
-            if len(packed) > 0:
-                return packed_product(given, packed[0], bias)
-            return linear(given, weight, bias)
+            return product(given, weight, bias, packed, eight, self.least, self.most)
         rows, size = given.size(0), given.size(1)
         scales = torch.empty([rows])
         is_integer = len(packed) > 1

@@ -21,6 +21,7 @@ from models.engine.compute.model_attention import own_attention
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
 from models.generation import Job
+from models.linear.replacing import has_integer_layers
 from models.token_stream import TokenStream
 
 LENGTH = 37
@@ -46,7 +47,7 @@ def probe(runner: Runner, context_length: int) -> None:
         off = float((ours - theirs).norm() / theirs.norm().clamp_min(1e-6))
     except Exception as error:
         raise CheckpointError(f"{kind}: the engine cannot compute it: {first_line(error)}") from error
-    if not off <= (TOLERANCE_INTEGERS if runner.exact else TOLERANCE.get(model.dtype, TOLERANCE_HALF)):
+    if not off <= (TOLERANCE_INTEGERS if has_integer_layers(model) else TOLERANCE.get(model.dtype, TOLERANCE_HALF)):
         raise CheckpointError(
             f"{kind}: the engine's logits differ from its own by {off:.1%}; "
             "its attention is of a kind that the engine does not implement"

@@ -166,5 +166,5 @@ def test_key_of_the_generation_config_that_is_not_applied_is_kept(folder):
 def test_a_numeric_type_of_its_own_is_another_version() -> None:
     """A fleet in which some CPUs compute in bfloat16, and some do not, ends a resumed answer as partial."""
     full, half = (load_checkpoint("demo", device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16"))
-    assert half.model_version.removesuffix("+kernels") == f"{full.model_version}+bfloat16-cpu"
+    assert half.model_version.removesuffix("+kernels") == f"{full.model_version}+bfloat16-by-row-cpu"
     assert "+" not in full.model_version

@@ -141,13 +141,13 @@ def test_integers_are_multiplied_by_the_library_that_is_faster(monkeypatch: pyte
     ("products", "dtype", "expected"),
     [
         (PLAIN, torch.float32, ""),
-        (PLAIN, torch.bfloat16, "bfloat16-cpu"),
+        (PLAIN, torch.bfloat16, "bfloat16-by-row-cpu"),
         (PACKED, torch.float32, "float32-packed-cpu"),
-        (PACKED, torch.bfloat16, "bfloat16-packed-cpu"),
+        (PACKED, torch.bfloat16, "bfloat16-packed-by-row-cpu"),
         (Products(Kind.INT8, Kind.INT8), torch.float32, "w8a8"),
         (Products(Kind.INT8_ONEDNN, Kind.INT8_ONEDNN), torch.float32, "w8a8"),
         (Products(Kind.PLAIN, Kind.INT8), torch.float32, "w8a8-vocabulary"),
-        (Products(Kind.PACKED, Kind.INT8), torch.bfloat16, "bfloat16-packed-cpu+w8a8-vocabulary"),
+        (Products(Kind.PACKED, Kind.INT8), torch.bfloat16, "bfloat16-packed-by-row-cpu+w8a8-vocabulary"),
     ],
 )
 def test_every_arithmetic_has_a_name(products: Products, dtype: torch.dtype, expected: str) -> None:
