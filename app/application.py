@@ -118,6 +118,7 @@ class ParleyApp(consumer.App):
             self.exit_code = EXIT_WRONG_USE if is_wrong_setup else EXIT_FAILED
             is_explained = is_wrong_setup or isinstance(error, StoreError)
             log.critical("the worker stops: %s", error, exc_info=None if is_explained else error)
+            quiet.end_told()
             self._ending = asyncio.ensure_future(self.crash(error))
 
 

@@ -44,6 +44,14 @@ def unheard(library: str) -> Iterator[None]:
         logger.setLevel(before)
 
 
+def end_told() -> None:
+    """Why the process ends is in the log. Faust says it again, as `Crashed reason=...` with an empty traceback."""
+    for name in ("faust", "mode"):
+        logger = logging.getLogger(name)
+        if not logger.isEnabledFor(logging.DEBUG):
+            logger.setLevel(logging.CRITICAL + 1)
+
+
 def hide_banner() -> None:
     command.on_worker_created = _nothing
 

@@ -62,5 +62,6 @@ def test_a_store_without_rights_ends_the_start_with_one_line_and_stays(start_wor
     assert worker.wait(60) in (EXIT_WRONG_USE, EXIT_FAILED)
     (line,) = lines(worker, since, "the worker stops: ")
     assert "is kept" in line
-    assert not lines(worker, since, "Traceback")
+    for word in ("Traceback", "Crashed", "NoneType: None", "Reraising"):
+        assert not lines(worker, since, word)
     assert {file: file.read_bytes() for file in files} == before

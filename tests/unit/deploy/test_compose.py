@@ -47,6 +47,24 @@ def test_the_broker_of_compose_ends_open_transactions_as_soon_as_a_local_one() -
     assert str(services()["kafka"]["environment"]["KAFKA_TRANSACTION_MAX_TIMEOUT_MS"]) == local
 
 
+def test_all_parts_but_the_job_come_back_after_a_reboot() -> None:
+    restarts = {name: service["restart"] for name, service in services().items()}
+    assert restarts.pop("topics") == "on-failure"
+    assert set(restarts.values()) == {"unless-stopped"}
+    beside = yaml.safe_load((DEPLOY / "compose.see.yaml").read_text())["services"]
+    assert {service["restart"] for service in beside.values()} == {"unless-stopped"}
+
+
+def test_a_model_and_a_policy_of_ones_own_need_no_other_file() -> None:
+    described = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    for name in ("worker", "gateway", "topics"):
+        service = described["services"][name]
+        assert service["environment"]["PARLEY_MODEL"] == "${PARLEY_MODEL:-demo}"
+        assert service["environment"]["PARLEY_POLICY"] == "${PARLEY_POLICY:-}", "empty is none"
+        assert {"${MODELS:-models}:/models:ro", "${POLICIES:-policies}:/etc/parley:ro"} <= set(service["volumes"])
+    assert {"models", "policies"} <= set(described["volumes"])
+
+
 def test_no_image_floats() -> None:
     for service in services().values():
         assert service["image"] == "parley" or ":" in service["image"]

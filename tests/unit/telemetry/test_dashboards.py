@@ -188,7 +188,9 @@ def test_every_alert_reaches_a_receiver_whose_keys_compose_makes() -> None:
     routed = [manager["route"], *manager["route"]["routes"]]
     assert {route["receiver"] for route in routed} == {one["name"] for one in manager["receivers"]}
     files = set(re.findall(r"/run/secrets/(\w+)", (DEPLOY / "prometheus" / "alertmanager.yml").read_text()))
-    assert files == set(beside["services"]["alertmanager"]["secrets"]) == set(beside["secrets"])
+    given = beside["services"]["alertmanager"]["secrets"]
+    assert files == {one["source"] for one in given} == set(beside["secrets"])
+    assert all(one["mode"] == 0o444 for one in given), "of root, with 0400, nobody cannot read them"
 
 
 AMTOOL = os.environ.get("AMTOOL") or shutil.which("amtool")

@@ -15,7 +15,7 @@ from tests.unit.delivery.inflight_requests import inflight_of, outcome_of
 
 @pytest.mark.parametrize("user", ["ann\nrequest ended: user_id=bob", "ann\x1b[2J", "ann user_id=bob", "ann\u2028x"])
 def test_a_name_cannot_look_like_another_field_or_line(caplog: pytest.LogCaptureFixture, user: str) -> None:
-    record = Record("requests", 0, 7, 8, 1000, b"k", b"v", ())
+    record = Record("requests", 0, 7, 1000, b"k", b"v", ())
     error = ErrorInfo(code=ErrorCode.INVALID_REQUEST, message="m")
     event = TokenEvent(request_id="r-1", user_id=user, type=EventType.ERROR, index=0, epoch=0, timestamp=1, error=error)
     with caplog.at_level(logging.INFO, "parley.requests"):
