@@ -1,6 +1,7 @@
 """Simulate many seeds, and print those that went wrong.
 
-python -m tests.simulation 1000 [first [KIND]]; a kind is the share of erasures, or a name of `KINDS`
+python -m tests.simulation 1000 [first [KIND]]; a kind is the share of erasures, a name of `kinds.py`, as `wide_storm`,
+or `all`
 """
 
 from __future__ import annotations
@@ -8,29 +9,29 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.simulation.faults import corrupt_storm, crowded_storm, routed_storm, storm, tool_storm, wide_storm
-from tests.simulation.hostile_storms import hostile_calm, hostile_index, hostile_storm, killed_thrice
-
-KINDS = {
-    "hostile": hostile_storm,
-    "calm": hostile_calm,
-    "index": hostile_index,
-    "killed": killed_thrice,
-    "wide": wide_storm,
-    "corrupt": corrupt_storm,
-    "crowded": crowded_storm,
-    "tools": tool_storm,
-    "routed": routed_storm,
-}
+from tests.simulation.faults import storm
+from tests.simulation.kinds import Make, kinds
 
 
 def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    kind = sys.argv[3] if len(sys.argv) > 3 else "0"
+    name = sys.argv[3] if len(sys.argv) > 3 else "0"
+    wrong = [_wrong(kind, make, first, count) for kind, make in _chosen(name).items()]
+    return 1 if any(wrong) else 0
+
+
+def _chosen(name: str) -> dict[str, Make]:
+    if name == "all":
+        return kinds()
+    make = kinds().get(name) or kinds().get(f"{name}_storm")
+    return {name: make or (lambda seed: storm(seed, float(name)))}
+
+
+def _wrong(kind: str, make: Make, first: int, count: int) -> int:
     wrong, steps, began = 0, 0, time.monotonic()
     for seed in range(first, first + count):
-        simulation = KINDS[kind](seed) if kind in KINDS else storm(seed, float(kind))
+        simulation = make(seed)
         try:
             outcome = simulation.run()
         except Exception as error:  # noqa: BLE001 - the other seeds are worth to be tried
@@ -40,9 +41,10 @@ def main() -> int:
         steps += simulation.world.steps
         if not clean:
             wrong += 1
-            print(f"seed {seed}: {line}", flush=True)
-    print(f"{count} seeds, {steps} steps, {time.monotonic() - began:.1f} s, {wrong} wrong")
-    return 1 if wrong else 0
+            print(f"{kind} {seed}: {line}", flush=True)
+    print(f"{kind}: {count} seeds, {steps} steps, {time.monotonic() - began:.1f} s, {wrong} wrong", flush=True)
+    return wrong
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -39,15 +39,6 @@ def returning_storm(seed: int) -> Simulation:
     return simulation
 
 
-RETURNING_FOUND = (120, 136, 141, 205, 261128029, 261128039, 261128072)
-
-
-@pytest.mark.parametrize("seed", RETURNING_FOUND)
-def test_a_result_keeps_its_question_where_an_erasure_is_applied_late(seed: int) -> None:
-    outcome = returning_storm(seed).run()
-    assert outcome.clean, outcome.line()
-
-
 @pytest.mark.parametrize("first", range(0, STORMS, AT_ONCE))
 def test_results_that_come_back_continue_their_turn_and_no_other(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
