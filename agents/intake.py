@@ -49,7 +49,8 @@ from app.delivery.ownership import handover_of
 from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.written_ahead import Written, WrittenAhead
-from app.foreign.formats import Decode, decoders_of, fields_of
+from app.foreign.formats import decoders_of, fields_of
+from app.foreign.framing import Decode
 from app.foreign.mapping import request_of
 from app.foreign.source import Source
 from app.foreign.topics import create_foreign_topics
@@ -181,6 +182,7 @@ class _Taking:
         self._rules = rules
         self._decode = decode
         self._stop = stop
+        self._schema_id: int | None = None
         self._oldest_ms = settings.requests_retention_s * 1000 // 2
         horizon_s = settings.erased_horizon_s
         self._horizon_ms = math.inf if horizon_s is None else horizon_s * 1000
@@ -189,7 +191,8 @@ class _Taking:
 
     async def read(self, foreign: Follower) -> None:
         """Take records until `stop` is set."""
-        expected, first = _next_of(self._partition, self._at), await foreign.position()
+        taken, first = _taken_of(self._partition, self._at), await foreign.position()
+        expected, self._schema_id = taken.next, taken.schema_id
         if expected and first > expected:
             lost = f"{self._at.topic}[{self._at.partition}]: the records {expected} to {first - 1}"
             log.error("%s were deleted before they became requests: they get no answer", lost)
@@ -225,7 +228,7 @@ class _Taking:
 
     async def _commit(self, outputs: Sequence[Outgoing], behind: int) -> None:
         key = records.key(self._at.topic, str(self._at.partition))
-        row = Change(Table.INTAKE, key, records.encode(Taken(behind)))
+        row = Change(Table.INTAKE, key, records.encode(Taken(behind, self._schema_id)))
         committed = partial(self._committed, outputs)
         await self._partition.context.queue.put(Commit(None, (row,), tuple(outputs), delivered=committed))
 
@@ -258,8 +261,9 @@ class _Taking:
             raise _TooOldError(ErrorCode.INVALID_REQUEST, message)
         source = Source(record.topic, record.partition, record.offset, sent_at)
         most = self._settings.max_prompt_bytes
-        fields = fields_of(self._decode, record.value)
-        made = request_of(self._rules, fields, record.key, source, max_prompt_bytes=most)
+        read = fields_of(self._decode, record.value, self._schema_id)
+        made = request_of(self._rules, read.fields, record.key, source, max_prompt_bytes=most)
+        self._schema_id = self._schema_id if read.schema_id is None else read.schema_id
         return Outgoing(
             self._settings.topic(REQUESTS),
             made.user_id.encode(),
@@ -282,8 +286,12 @@ def reader_of(at: TopicPartition, partitions: int) -> int:
 
 def _next_of(partition: Partition, at: TopicPartition) -> int:
     """The offset up to which owners have taken the records of the foreign partition."""
+    return _taken_of(partition, at).next
+
+
+def _taken_of(partition: Partition, at: TopicPartition) -> Taken:
     raw = partition.ownership.store.get(Table.INTAKE, records.key(at.topic, str(at.partition)))
-    return 0 if raw is None else records.decode_row(raw, Taken).next
+    return Taken(0) if raw is None else records.decode_row(raw, Taken)
 
 
 def _chunks(consumed: Sequence[ConsumerRecord], position: int) -> list[tuple[Sequence[ConsumerRecord], int]]:

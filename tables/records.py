@@ -130,10 +130,13 @@ class GuardSecret(msgspec.Struct, frozen=True):
     secret: bytes
 
 
-class Taken(msgspec.Struct, frozen=True):
-    """The offset up to which the records of a foreign partition have become requests."""
+class Taken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The offset up to which the records of a foreign partition have become requests, and the id of their schema if the
+    policy names none.
+    """
 
     next: int
+    schema_id: int | None = None
 
 
 class Change(msgspec.Struct, frozen=True):

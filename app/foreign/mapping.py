@@ -14,10 +14,11 @@ from app.foreign.source import Source
 from app.policy.foreign import EgressRules, IntakeRules
 from app.wire import json_codec
 from app.wire.codec import decode
-from app.wire.error import WireError
+from app.wire.error import ErrorCode, WireError
 from app.wire.event import TokenEvent
 from app.wire.ids import SEPARATOR
 from app.wire.incoming import PROMPTS
+from app.wire.json_codec import MalformedError
 from app.wire.request import Request
 from app.wire.turn import Turn
 from app.wire.validation import validate_request
@@ -40,7 +41,10 @@ def request_of(
     """The request in a foreign record with these fields. Raises `WireError` that names all that is missing, in words
     of those who write the records.
     """
-    found = {name: _find(fields, theirs) for name, theirs in rules.fields.items()}
+    try:
+        found = {name: _find(fields, theirs) for name, theirs in rules.fields.items()}
+    except MalformedError as error:
+        raise WireError(ErrorCode.INVALID_REQUEST, str(error)) from None
     given = {**rules.constants, **{name: one for name, one in found.items() if one is not UNSET and one is not None}}
     for name in _IDS:
         if isinstance(given.get(name), int) and not isinstance(given[name], bool):
@@ -77,12 +81,23 @@ def record_of(rules: EgressRules, own: Turn | TokenEvent) -> bytes:
 
 
 def _find(fields: Mapping[str, Any], path: str) -> Any:
-    """The value of that name, or at that path of names; `UNSET` if there is none."""
+    """The value of that name, or at that path of names; `UNSET` if there is none. Raises `MalformedError`."""
     if path in fields:
-        return fields[path]
+        return _value_of(fields[path])
     name, dot, rest = path.partition(".")
     inner = fields.get(name) if dot else None
+    if isinstance(inner, msgspec.Raw):
+        inner = json_codec.decode(bytes(inner), dict[str, msgspec.Raw]) if bytes(inner).startswith(b"{") else None
     return _find(inner, rest) if isinstance(inner, Mapping) else UNSET
+
+
+def _value_of(field: Any) -> Any:
+    """A field of JSON is no value before it is read."""
+    if not isinstance(field, msgspec.Raw):
+        return field
+    text = bytes(field)
+    json_codec.check_brackets(text)
+    return json_codec.decode(text, Any)
 
 
 def _first_prompt(rules: IntakeRules) -> str:

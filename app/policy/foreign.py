@@ -21,6 +21,7 @@ from app.wire.turn import Timing, Turn
 from models.generation import Usage
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_ID = re.compile(r"(0|[1-9][0-9]{0,9})", re.ASCII)
 _OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 _OF_TURNS = frozenset(Turn.__struct_fields__) - {"private"}
 _OF_TOKENS = frozenset(TokenEvent.__struct_fields__) - {
@@ -41,7 +42,8 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tenant: The tenant of all its users: their ids are `tenant/user`, whatever a record says.
     constants: Values of fields of `requests` that a record does not name.
     format: Of the records; `avro` and `protobuf` stand behind the framing of a schema registry.
-    schema: For these, the file: an Avro schema, or a set of Protobuf descriptors with the `message`.
+    schema: For these, the file: an Avro schema, or a set of Protobuf descriptors with the `message`. Of several
+        versions, a table of files by the ids that the registry gives them.
     """
 
     topic: str
@@ -50,7 +52,7 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tenant: str | None = None
     constants: dict[str, Any] = {}
     format: Literal["json", "avro", "protobuf"] = "json"
-    schema: str | None = None
+    schema: str | dict[str, str] | None = None
     message: str | None = None
 
     def mistakes(self) -> Iterator[Mistake]:
@@ -65,6 +67,9 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         yield from self._of_user()
         if (self.schema is None) != (self.format == "json"):
             yield Mistake("schema format", "schema: is for format = 'avro' or 'protobuf', and both need it")
+        ids = self.schema if isinstance(self.schema, dict) else {"0": ""}
+        if not ids or not all(_ID.fullmatch(one) for one in ids):
+            yield Mistake("schema", "schema: a table has ids of schemas, which are numbers, and their files")
         if (self.message is None) != (self.format != "protobuf"):
             yield Mistake("message format", "message: is for format = 'protobuf', which needs it")
         constants = {name: value for name, value in self.constants.items() if name in settable}

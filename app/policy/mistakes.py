@@ -87,7 +87,8 @@ class _Reader:
     def _value(self, raw: Any, kind: Any, path: str) -> _Read:
         origin, arguments = get_origin(kind), get_args(kind)
         if origin in {Union, UnionType}:
-            (kind,) = (one for one in arguments if one is not NoneType)
+            kinds = [one for one in arguments if one is not NoneType]
+            kind = next((one for one in kinds if (get_origin(one) is dict) == isinstance(raw, dict)), kinds[0])
             origin, arguments = get_origin(kind), get_args(kind)
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             return self.table(raw, kind, path)

@@ -63,6 +63,9 @@ def decode(record_type: Any, value: bytes | None, headers: Headers = None) -> An
             raise MalformedError("the record has no value")
         if format_of(headers) is WireFormat.PROTOBUF:
             return protobuf_codec.decode(value, record_type)
+        if record_type is Request:
+            json_codec.check_depth(value)
+            json_codec.check_brackets(value)
         record = json_codec.decode(value, record_type)
         if record_type is Request:
             _check_supported(value)

@@ -69,7 +69,9 @@ def ignored_fields(value: bytes | None, headers: Headers) -> tuple[str, ...]:
 
 
 def quoted(names: Sequence[str]) -> str:
-    """These names in a sentence: a record may have thousands of any length."""
+    """These names in a sentence: a record may have none, or thousands of any length."""
+    if not names:
+        return "no fields"
     shown = [f"`{printable(name)[:_LONGEST_NAME]}`" for name in names[:_MOST_NAMES]]
     return _listed(shown) if len(names) <= _MOST_NAMES else f"{', '.join(shown)} and {len(names) - _MOST_NAMES} more"
 

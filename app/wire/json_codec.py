@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from app.wire.limits import MAX_DEPTH, MAX_DIGITS
+from app.wire.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS
 
 T = TypeVar("T")
 
@@ -77,6 +77,12 @@ def check_depth(value: bytes | bytearray) -> None:
     """Raise `MalformedError` for a text that is nested too deeply."""
     if value.count(b"{") + value.count(b"[") > MAX_DEPTH and int(_depths(_steps(value)).max()) > MAX_DEPTH:
         raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def check_brackets(value: bytes) -> None:
+    """Raise `MalformedError` for a text that has more objects and lists than a record may have."""
+    if value.count(b"{") + value.count(b"[") > MAX_BRACKETS and int((_steps(value) == 1).sum()) > MAX_BRACKETS:
+        raise MalformedError(f"has more than {MAX_BRACKETS} objects and lists")
 
 
 def check_digits(value: bytes) -> None:

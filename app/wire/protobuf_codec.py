@@ -19,7 +19,7 @@ from app.wire.control import Audit, Cancel, Control, Erase, EraseConversation
 from app.wire.erasure import Erasure
 from app.wire.event import TokenEvent
 from app.wire.json_codec import MalformedError
-from app.wire.limits import MAX_DEPTH
+from app.wire.limits import MAX_BRACKETS, MAX_DEPTH
 from app.wire.request import Request
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
@@ -42,6 +42,8 @@ _MESSAGE_OF: dict[Any, type[Message]] = {
     AuditRecord: parley_pb2.AuditRecord,
     Erasure: parley_pb2.Erasure,
 }
+_LARGE = {TokenEvent, Turn}
+"""Parley's own, which have many log probabilities or calls."""
 
 
 def encode(record: object) -> bytes:
@@ -60,7 +62,7 @@ def decode(value: bytes, record_type: Any) -> Any:
     message = _MESSAGE_OF[record_type]()
     try:
         message.ParseFromString(value)
-        fields = plain(message)
+        fields = plain(message, math.inf if record_type in _LARGE else MAX_BRACKETS)
         if record_type is TokenEvent and fields.get("type") == "token":
             fields.setdefault("tokens", [])  # an empty list has no bytes
         for holder, name in _json_texts(fields):
@@ -82,35 +84,61 @@ def _json_texts(plain: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
     return [(holder, name) for holder, name in holders if holder.get(name) is not None]
 
 
-def plain(message: Message) -> dict[str, Any]:
-    """The fields that are set, by their names."""
-    return {field.name: _plain_value(value) for field, value in message.ListFields()}
+def plain(message: Message, most: float = MAX_BRACKETS) -> dict[str, Any]:
+    """The fields that are set, by their names. Raises `MalformedError` for more than so many messages, before they are
+    objects: a megabyte can hold half a million empty ones.
+    """
+    return _plain(message, _Room(most))
 
 
-def _plain_value(value: Any) -> Any:
+class _Room:
+    """How many more messages, and values of a `Struct`, a record may have."""
+
+    def __init__(self, most: float) -> None:
+        self._most = self._left = most
+
+    def spend(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise MalformedError(f"has more than {self._most} messages")
+
+
+def _plain(message: Message, room: _Room) -> dict[str, Any]:
+    return {field.name: _plain_value(value, room) for field, value in message.ListFields()}
+
+
+def _plain_value(value: Any, room: _Room) -> Any:
     if isinstance(value, struct_pb2.Struct):
-        return _object(value, 2)
+        return _object(value, 2, room)
     if isinstance(value, Message):
-        return plain(value)
+        return _plain(value, room)
     if isinstance(value, (str, bool, int, float, bytes)):
         return value
-    return dict(value) if isinstance(value, Mapping) else [_plain_value(item) for item in value]
+    if isinstance(value, Mapping):
+        room.spend(len(value))
+        return {key: _plain_value(item, room) for key, item in value.items()}
+    if not isinstance(next(iter(value), None), Message):
+        return list(value)
+    room.spend(len(value))
+    return [_plain_value(item, room) for item in value]
 
 
-def _object(struct: struct_pb2.Struct, depth: int) -> dict[str, Any]:
+def _object(struct: struct_pb2.Struct, depth: int, room: _Room) -> dict[str, Any]:
     if depth > MAX_DEPTH:
         raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
-    return {name: _json_value(value, depth) for name, value in struct.fields.items()}
+    room.spend(len(struct.fields))
+    return {name: _json_value(value, depth, room) for name, value in struct.fields.items()}
 
 
-def _json_value(value: struct_pb2.Value, depth: int) -> Any:
+def _json_value(value: struct_pb2.Value, depth: int, room: _Room) -> Any:
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
-        return _object(value.struct_value, depth + 1)
+        return _object(value.struct_value, depth + 1, room)
     if kind == "list_value":
         if depth + 1 > MAX_DEPTH:
             raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
-        return [_json_value(item, depth + 1) for item in value.list_value.values]
+        room.spend(len(value.list_value.values))
+        return [_json_value(item, depth + 1, room) for item in value.list_value.values]
     if kind == "number_value":
         return _number(value.number_value)
     return None if kind in {None, "null_value"} else getattr(value, kind)

@@ -7,7 +7,6 @@ accept a value if it is valid by itself.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -22,6 +21,8 @@ _PROTOBUF_FIELDS = {1: "request_id", 2: "user_id", 3: "conversation_id"}
 _PROTOBUF_TENANT = 16
 _TENANT_TAG = b"\x82\x01"
 _MOST_FIELDS = 256
+_MOST_SALVAGED = 4096
+"""Of the fields of an invalid record, whose identity stands first: a megabyte has room for half a million."""
 
 
 class Identity(NamedTuple):
@@ -70,7 +71,7 @@ def _from_json(value: bytes) -> dict[str, object]:
 
 
 def _from_protobuf(
-    value: bytes, names: Mapping[int, str] = _PROTOBUF_FIELDS, most_fields: float = math.inf
+    value: bytes, names: Mapping[int, str] = _PROTOBUF_FIELDS, most_fields: int = _MOST_SALVAGED
 ) -> dict[str, object]:
     """The string fields of these numbers, up to the first malformed byte."""
     fields: dict[str, object] = {}

@@ -15,9 +15,11 @@ from app.delivery.commits.handover import Handover
 from app.delivery.record import Outgoing, Record
 from app.delivery.written_ahead import WrittenAhead
 from app.foreign.formats import decode_json
+from app.foreign.framing import Decoded
 from app.policy.foreign import IntakeRules
 from app.settings import Settings
-from tables.records import Table, Taken, decode_row
+from app.wire.json_codec import MalformedError
+from tables.records import Table, Taken, decode_row, encode
 from tests.unit.delivery.fake_partition import NOW, Clock
 
 AT = TopicPartition("asks", 1)
@@ -65,6 +67,24 @@ async def test_what_is_taken_and_the_offset_behind_it_are_one_commit() -> None:
     assert (change.table, change.key) == (Table.INTAKE, b'["asks","1"]')
     assert decode_row(change.value or b"", Taken).next == 9
     assert [output.topic for output in commit.outputs] == ["requests", "requests"]
+
+
+async def test_the_schema_of_the_first_request_is_kept_beside_the_offset() -> None:
+    def decode(value: bytes, known: int | None) -> Decoded:
+        if known not in {None, value[0]}:
+            raise MalformedError("another schema")
+        return Decoded({"who": "u", "text": value[1:].decode()}, value[0])
+
+    queue = Queue()
+    one = taking(queue)
+    one._decode = decode
+    values = [b"\x05", b"\x07Hi", b"\x09Hi", b"\x07Hi"]  # the first has an empty text
+    for offset, value in enumerate(values):
+        await one._take([Record("asks", 1, offset, NOW, None, value, is_foreign=True)], offset + 1)
+    assert [output.topic for output in queue.outputs] == ["dead-letters", "requests", "dead-letters", "requests"]
+    rows = [decode_row(commit.changes[0].value or b"", Taken) for commit in queue.commits]
+    assert [row.schema_id for row in rows] == [None, 7, 7, 7]
+    assert encode(Taken(5)) == b'{"next":5}', "as the version before writes it"
 
 
 async def test_a_record_that_kafka_refuses_takes_no_other_with_it() -> None:

@@ -22,7 +22,7 @@ PLAIN = IntakeRules(topic="user-queries", fields={"user_id": "userId", "prompt":
 
 def made(rules: IntakeRules, record: Any, key: bytes | None = None) -> dict[str, Any]:
     value = record if isinstance(record, bytes | None) else json.dumps(record).encode()
-    request = request_of(rules, fields_of(decode_json, value), key, AT, max_prompt_bytes=1000)
+    request = request_of(rules, fields_of(decode_json, value).fields, key, AT, max_prompt_bytes=1000)
     fields: dict[str, Any] = json.loads(request.value)
     assert fields["user_id"] == request.user_id
     return fields
@@ -202,3 +202,18 @@ def test_a_turn_is_told_by_others_names() -> None:
         topic="t", fields={"userId": "user_id", "completion": "answer", "n": "usage.completion_tokens", "m": "tenant"}
     )
     assert json.loads(record_of(rules, turn)) == {"userId": "ann", "completion": "Ho", "n": 2, "m": None}
+
+
+def test_a_record_without_fields_says_what_it_lacks() -> None:
+    assert refusal(PLAIN, {}, b"ann") == "the record has no `text` (prompt); it has no fields"
+
+
+def test_a_field_that_nobody_has_named_is_no_value_and_a_named_one_is_bounded() -> None:
+    lists = b"[" + b"[]," * 30_000 + b"[]]"
+    record = b'{"userId": "ann", "text": "Hi", "body": {"x": %s}, "x": %s}' % (lists, lists)
+    assert made(PLAIN, record)["prompt"] == "Hi"
+    named = IntakeRules(topic="t", fields={"user_id": "userId", "prompt": "text", "metadata": "body"})
+    assert refusal(named, record) == "has more than 25000 objects and lists"
+    brackets = IntakeRules(topic="t", fields={"user_id": "userId", "metadata": "body", "prompt": "text"})
+    text = json.dumps({"userId": "ann", "text": "Hi", "body": {"x": "[" * 200}}).encode()
+    assert made(brackets, text)["metadata"] == {"x": "[" * 200}

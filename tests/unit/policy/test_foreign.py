@@ -46,9 +46,21 @@ def test_the_tables_are_read(tmp_path: Path) -> None:
     assert checked(policy(tmp_path, CONTRACT), SETTINGS)[1] == []
 
 
+@pytest.mark.parametrize("schema", ['"asked.avsc"', '{ 7 = "one.avsc", 9 = "two.avsc" }'])
+def test_a_schema_is_a_file_or_one_for_each_id(tmp_path: Path, schema: str) -> None:
+    text = f'[[intake]]\ntopic = "t"\nfields = {{ prompt = "x" }}\nformat = "avro"\nschema = {schema}'
+    (rules,) = read_policy(Settings(_env_file=None, policy=policy(tmp_path, text))).intake
+    assert rules.schema in ("asked.avsc", {"7": "one.avsc", "9": "two.avsc"})
+
+
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [
+        (
+            '[[intake]]\ntopic = "t"\nfields = { prompt = "x" }\nformat = "avro"\nschema = { one = "a.avsc" }',
+            "intake[0]: schema: a table has ids",
+        ),
+        ('[[intake]]\ntopic = "t"\nfields = { prompt = "x" }\nformat = "avro"\nschema = 7', "intake[0].schema: "),
         ('[[intake]]\ntopic = "t"', "intake[0].fields: is missing"),
         ('[[intake]]\ntopic = "t"\nfields = { promt = "x", prompt = "x" }', "did you mean 'prompt'?"),
         ('[[intake]]\ntopic = "t"\nfields = { user_id = "x" }', "fields: needs one of prompt, messages"),

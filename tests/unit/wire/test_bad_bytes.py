@@ -6,6 +6,7 @@ import contextlib
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -14,8 +15,8 @@ from app.wire import json_codec, parley_pb2, protobuf_codec
 from app.wire.codec import decode, encode
 from app.wire.control import Control
 from app.wire.error import ErrorCode, WireError
-from app.wire.event import TokenEvent
-from app.wire.headers import Headers
+from app.wire.event import EventType, Logprob, TokenEvent
+from app.wire.headers import Headers, WireFormat
 from app.wire.request import Request
 from app.wire.turn import Turn
 from tests.unit.wire import records
@@ -181,3 +182,27 @@ def test_what_a_codec_raises_unexpectedly_is_about_the_record(
     assert error.request_id == (None if headers else "r-1")
     assert "KeyError in tests/unit/wire/test_bad_bytes.py" in caplog.text
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("field", ["messages", "tools", "tool_results"])
+def test_half_a_million_empty_messages_are_refused_before_they_are_objects(field: str) -> None:
+    number = parley_pb2.Request.DESCRIPTOR.fields_by_name[field].number << 3 | 2
+    tag = bytes([number]) if number < 128 else bytes([number & 127 | 128, number >> 7])
+    identity = parley_pb2.Request(request_id="r", user_id="ann").SerializeToString()
+    with pytest.raises(WireError, match="more than 25000 messages") as caught:
+        decode(Request, identity + (tag + b"\0") * 300_000, [("content-type", b"application/x-protobuf")])
+    assert (caught.value.request_id, caught.value.user_id) == ("r", "ann")
+
+
+def test_a_request_has_so_many_objects_and_a_text_any_brackets() -> None:
+    request = {"request_id": "r", "user_id": "ann", "prompt": "[" * 50_000}
+    assert decode(Request, msgspec.json.encode(request)).prompt == "[" * 50_000
+    with pytest.raises(WireError, match="more than 25000 objects and lists"):
+        decode(Request, msgspec.json.encode({**request, "unknown": [[]] * 30_000}))
+
+
+def test_parleys_own_events_have_more_log_probabilities_than_that() -> None:
+    top = tuple(Logprob(token, "a", -1.0) for token in range(20))
+    logprobs = tuple(Logprob(token, "a", -1.0, top) for token in range(2000))
+    event = TokenEvent(type=EventType.TOKEN, index=0, tokens=(1,), text="a", prompt_logprobs=logprobs)
+    assert decode(TokenEvent, *encode(event, WireFormat.PROTOBUF)).prompt_logprobs == logprobs

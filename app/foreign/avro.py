@@ -1,0 +1,104 @@
+"""Avro records of others.
+
+The bytes are anybody's. Two kinds of schemas let few bytes ask for endless work or memory, so they are refused: one
+that contains itself, and one with lists of values that take no bytes. What a record may have beyond that is bounded
+while it is read: the event loop waits for each value, also for one that nobody has named.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+from app.foreign.framing import Read
+from app.policy.file import PolicyError
+from app.wire import json_codec
+from app.wire.json_codec import MalformedError
+
+_MOST_READS = 100_000
+"""Of one record: one or two a value, and one a byte of a number; a twentieth of a second."""
+
+
+class _Bounded:
+    def __init__(self, content: bytes) -> None:
+        self._read = io.BytesIO(content).read
+        self._left = _MOST_READS
+
+    def read(self, size: int = -1) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise MalformedError(f"has too many values: more than {_MOST_READS} reads of its bytes")
+        return self._read(size)
+
+
+def avro_reader(path: Path, content: bytes, names: Collection[str]) -> Read:
+    """How to read the fields of these names. Raises `PolicyError` for a schema that cannot be used."""
+    try:
+        import fastavro  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise PolicyError("format = 'avro' needs the package fastavro: install Parley with its extra `avro`") from None
+    try:
+        given = json_codec.decode(content, dict[str, Any])
+        if given.get("type") != "record":
+            raise PolicyError(f"schema {path}: is no Avro record")
+        schema = fastavro.parse_schema(given)
+    except PolicyError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a schema of others
+        raise PolicyError(f"schema {path}: is no Avro schema: {error}") from None
+    for wrong in _unbounded(given, {}, ()):
+        raise PolicyError(f"schema {path}: {wrong}")
+    try:
+        own = fastavro.parse_schema({**given, "fields": [one for one in given["fields"] if one["name"] in names]})
+    except Exception:  # noqa: BLE001 - a named field has a type that one without a name defines: all are read
+        own = None
+
+    def read(body: bytes) -> dict[str, Any]:
+        bounded = _Bounded(body)
+        try:
+            fields: Any = fastavro.schemaless_reader(cast(IO[bytes], bounded), schema, own)
+        except MalformedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - bytes of others
+            raise MalformedError(f"not Avro of {path.name}: {type(error).__name__}") from None
+        if bounded.read(1):
+            raise MalformedError(f"not Avro of {path.name}: there are bytes behind the record")
+        return dict(fields)
+
+    return read
+
+
+def _unbounded(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> Iterator[str]:
+    """Why records of the schema may take endless work or memory."""
+    if isinstance(schema, list):
+        for one in schema:
+            yield from _unbounded(one, named, within)
+    elif isinstance(schema, str):
+        if schema.rpartition(".")[2] in within:
+            yield f"{schema!r} contains itself"
+    elif schema["type"] in {"record", "error"}:
+        name = schema["name"].rpartition(".")[2]
+        named[name] = schema
+        for field in schema["fields"]:
+            yield from _unbounded(field["type"], named, (*within, name))
+    elif schema["type"] in {"array", "map"}:
+        inner = schema["items" if schema["type"] == "array" else "values"]
+        if schema["type"] == "array" and _is_empty(inner, named):
+            yield "a list has items that take no bytes"
+        yield from _unbounded(inner, named, within)
+    elif isinstance(schema["type"], dict | list):
+        yield from _unbounded(schema["type"], named, within)
+
+
+def _is_empty(schema: Any, named: dict[str, Any]) -> bool:
+    """Whether a value of this schema takes no bytes."""
+    if isinstance(schema, str):
+        known = named.get(schema.rpartition(".")[2])
+        return schema == "null" or (known is not None and _is_empty(known, named))
+    if isinstance(schema, list):
+        return False  # the branch takes one
+    if schema["type"] in {"record", "error"}:
+        return all(_is_empty(field["type"], named) for field in schema["fields"])
+    return schema["type"] == "null" or (schema["type"] == "fixed" and not schema["size"])
