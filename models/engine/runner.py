@@ -7,7 +7,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from models.engine.compute.batch import Batch, Group, pack, tensor_of
 from models.engine.compute.cache import KVCache
 from models.engine.compute.decode_batch import Steady
 from models.engine.compute.fused import lean
+from models.engine.compute.gpu_ways import why_no_paged_kernel
 from models.engine.compute.graphs import DecodeGraphs
 from models.engine.compute.lora import Lora
 from models.engine.compute.model_attention import use_paged_attention
@@ -104,10 +105,19 @@ class Runner:
         forward = self._lean.forward if self._lean is not None and self.device.type == "cpu" else None
         self.lora = Lora(self.model, forward, threads)
         self._pool = pool
-        self._kernel = self.device.type == "cuda" and find_spec("triton") is not None
         self._by_kernels = self._lean is not None and self._lean.by_kernels
         self._graphs: DecodeGraphs | None = None
         self._steady: Steady | None = None
+
+    @cached_property
+    def _kernel(self) -> bool:
+        """Whether a GPU's kernel reads pages where they are. Tried by the thread that computes."""
+        if self.device.type != "cuda":
+            return False
+        reason = why_no_paged_kernel(self.cache, self.model.config.num_attention_heads)
+        if reason is not None:
+            log.warning("steps run without Triton's kernel and CUDA graphs, which costs time: %s", reason)
+        return reason is None
 
     @torch.inference_mode()
     def start(self, slices: Sequence[ScheduledChunk]) -> Step:

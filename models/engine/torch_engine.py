@@ -16,6 +16,7 @@ from models.adapters import AdapterFiles
 from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
 from models.engine.adapters import Adapters, Fetched
+from models.engine.compute import gpu_ways
 from models.engine.compute.cache import GIB, PAGE_SIZE, SHARE_OF_FREE_GPU, KVCache, bytes_per_page, pages_that_fit
 from models.engine.compute.fused import cache_dtype
 from models.engine.compute.pages import PagePool
@@ -217,7 +218,7 @@ class TorchEngine:
         begun = time.perf_counter()
         device = self._checkpoint.model.device
         if device.type == "cuda":
-            torch.cuda.set_device(device)  # of this thread; the default stream would be used otherwise
+            gpu_ways.begin(device)
         probe(self._runner, self.context_length)
         self._runner.warm_up(self.scheduler.limits.max_running, self.context_length)
         with large_blocks_returned():

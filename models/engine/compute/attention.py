@@ -144,6 +144,10 @@ def dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, width:
         asked = query.reshape(tokens, key.size(1), -1, size)
         out = scaled_dot_product_attention(asked, key, value, attn_mask=mask, scale=scale)
         return out.reshape(tokens, heads, size)
+    if query.is_cuda and mask is not None and heads != key.size(1):
+        # The kernel that takes any mask takes no shared heads, and without it all scores would be held in float32.
+        key = key.repeat_interleave(heads // key.size(1), 1)
+        value = value.repeat_interleave(heads // value.size(1), 1)
     out = scaled_dot_product_attention(
         query.transpose(0, 1).unsqueeze(0),
         key,

@@ -8,6 +8,7 @@ only one runs at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -27,16 +28,29 @@ class DecodeGraphs:
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Batch, Tensor]] = {}
 
     def capture(self) -> None:
-        """Capture the largest first: the others then fit into its memory."""
+        """All of them or none. What a forward raises in a capture may leave the capture's stream the current one."""
+        before = torch.cuda.current_stream(self._device)
+        try:
+            self._capture()
+        except BaseException:
+            self._graphs.clear()
+            torch.cuda.set_stream(before)
+            with suppress(RuntimeError):
+                torch.cuda.synchronize(self._device)
+            raise
+
+    def _capture(self) -> None:
+        """The largest first: the others then fit into its memory."""
         pool = None
+        stream = torch.cuda.Stream(self._device)  # torch's own is of the first device that captured
         for size in reversed(self._buckets):
             batch = still(size, self._row_pages, self._device)
             for _ in range(2):  # what is allocated at the first call must not be allocated during the capture
                 self._forward(batch)
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
             graph = torch.cuda.CUDAGraph()
             # of this thread: what other threads do on the GPU meanwhile is not part of it
-            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
                 logits = self._forward(batch)
             pool = pool or graph.pool()
             self._graphs[size] = graph, batch, logits

@@ -1,8 +1,9 @@
 """Attention of single tokens over the pages of a GPU's KV cache, as one Triton kernel.
 
 Nothing is copied out of the pages, and nothing about the batch is compiled in: page tables and lengths are read from
-tensors, so the same launch can be captured in a CUDA graph and replayed for other rows. Each row is cut into `SPLITS`
-segments that are computed in parallel and combined afterwards, because a single row would leave most of a GPU idle.
+tensors, so the same launch can be captured in a CUDA graph and replayed for other rows. What a row attends is cut into
+`SPLITS` segments that are computed in parallel and combined afterwards, because a single row would leave most of a GPU
+idle.
 """
 
 # ruff: noqa: ANN001, ANN202, N803  a Triton kernel takes no annotations but constexpr, and those are capitals
@@ -30,10 +31,10 @@ def _attend_stretch(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     length = tl.load(lengths + row)
-    stretch = tl.cdiv(tl.cdiv(length, SPLITS), BLOCK) * BLOCK
-    first = split * stretch
-    end = tl.minimum(first + stretch, length)
     lowest = tl.maximum(length - window, 0)
+    stretch = tl.cdiv(tl.cdiv(length - lowest, SPLITS), BLOCK) * BLOCK
+    first = lowest + split * stretch
+    end = tl.minimum(first + stretch, length)
 
     shared = tl.arange(0, BLOCK_HEADS)
     size = tl.arange(0, BLOCK_SIZE)
@@ -45,7 +46,7 @@ def _attend_stretch(  # type: ignore[no-untyped-def]
     sum_ = tl.zeros([BLOCK_HEADS, BLOCK_SIZE], tl.float32)
     for begin in range(first, end, BLOCK):
         at = begin + tl.arange(0, BLOCK)
-        visible = (at < end) & (at >= lowest)
+        visible = at < end
         page = tl.load(table + row * row_pages + at // PAGE, mask=visible, other=0)
         base = ((page * PAGE + at % PAGE) * HEADS + head) * SIZE
         mask = visible[:, None] & (size[None, :] < SIZE)

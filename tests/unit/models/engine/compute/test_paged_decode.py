@@ -11,11 +11,13 @@ CHECK = """
 import runpy, sys, torch
 paged_decode = runpy.run_path(sys.argv[1])['paged_decode']
 
-def check(heads, kv, size, window, cap):
+def check(heads, kv, size, window, cap, *lengths):
     torch.manual_seed(0)
-    lengths = torch.tensor([1, 16, 17, 130])
-    rows, page, pages = len(lengths), 16, 60
-    table = torch.randperm(pages - 1)[: rows * 9].view(rows, 9) + 1
+    lengths = torch.tensor(lengths or [1, 16, 17, 130])
+    rows, page = len(lengths), 16
+    width = int(lengths.max()) // page + 1
+    pages = rows * width + 4
+    table = torch.randperm(pages - 1)[: rows * width].view(rows, width) + 1
     keys, values = torch.randn(2, pages, page, kv, size)
     keys[0], values[0] = torch.nan, torch.nan  # the free page must not be read
     query = torch.randn(rows, heads, size)
@@ -32,6 +34,8 @@ def check(heads, kv, size, window, cap):
 
 for shape in [(4, 4, 16, 0, 0), (6, 2, 24, 0, 0), (4, 2, 32, 20, 0), (4, 2, 16, 0, 5)]:
     check(*shape)
+check(4, 2, 16, 5, 0, 4097, 1000, 64)
+check(4, 2, 16, 200, 30, 4097, 201, 7)
 """
 
 

@@ -1,0 +1,116 @@
+"""What a GPU's machine lacks is left out with one line, and answers are computed all the same. Failures are plugged."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.engine.compute import gpu_ways
+from models.engine.compute.cache import KVCache
+from models.engine.compute.graphs import DecodeGraphs
+from models.engine.compute.pages import PagePool
+from models.engine.runner import Runner
+from tests.unit.models import tiny
+from tests.unit.models.engine.sequences import sequences_of, slices_of
+
+KERNEL = "models.engine.compute.paged_decode"
+CPU = torch.device("cpu")
+
+
+def no_compiler(*_: Any, **__: Any) -> Tensor:
+    raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.\nand more")
+
+
+def gathered(query: Tensor, keys: Tensor, values: Tensor, table: Tensor, _lengths: Tensor, **_: Any) -> Tensor:
+    return gpu_ways._gathered(query, keys, values, table)
+
+
+def wrong(query: Tensor, *_: Any, **__: Any) -> Tensor:
+    return torch.zeros_like(query)
+
+
+def plugged(monkeypatch: pytest.MonkeyPatch, kernel: Any) -> KVCache:
+    module = ModuleType(KERNEL)
+    module.paged_decode = kernel  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, KERNEL, module)
+    return KVCache(tiny.model().config, 20, CPU, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [(no_compiler, "Failed to find C compiler"), (wrong, "its results are others"), (gathered, None)],
+)
+def test_a_kernel_is_tried_before_it_is_used(monkeypatch: pytest.MonkeyPatch, kernel: Any, reason: str | None) -> None:
+    found = gpu_ways.why_no_paged_kernel(plugged(monkeypatch, kernel), 4)
+    assert (found is None) == (reason is None)
+    assert (found or "").startswith(reason or "")
+
+
+def test_a_machine_without_triton_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = plugged(monkeypatch, wrong)
+    monkeypatch.setitem(sys.modules, KERNEL, None)
+    assert "paged_decode" in (gpu_ways.why_no_paged_kernel(cache, 4) or "")
+
+
+def test_without_its_kernel_a_gpu_gathers_pages_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    made, pool = tiny.checkpoint(), PagePool(100, 16)
+    runner = Runner(made, plugged(monkeypatch, no_compiler), pool)
+    runner.cache = KVCache(made.model.config, 100, CPU, torch.float32)
+    slices = slices_of(sequences_of((40, 20), pool))
+    monkeypatch.setattr(runner, "device", SimpleNamespace(type="cuda"))
+    assert not runner._kernel
+    monkeypatch.setattr(runner, "device", CPU)
+    batch = runner.pack(slices)
+    assert not any(group.in_place for group in batch.groups)
+    assert torch.isfinite(runner.forward(batch)).all()
+    lines = [record.getMessage() for record in caplog.records if "Triton" in record.getMessage()]
+    assert len(lines) == 1
+    assert lines[0].endswith("costs time: Failed to find C compiler. Please specify via CC environment variable.")
+
+
+def test_a_capture_that_fails_leaves_no_graph_and_the_stream_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = ["before"]
+
+    class Capture:
+        def __init__(self, *_: object, stream: str, **__: object) -> None:
+            self.stream = stream
+
+        def __enter__(self) -> None:
+            streams.append(self.stream)
+
+        def __exit__(self, *_: object) -> None:
+            if len(calls) > 5:  # as torch's, which ends the capture before it gives the stream back
+                raise RuntimeError("operation failed due to a previous error during capture")
+            streams.append("before")
+
+    def forward(batch: Any) -> Tensor:
+        calls.append(batch.count)
+        if len(calls) > 5:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return torch.zeros(batch.count, 1)
+
+    calls: list[int] = []
+    for name, fake in {
+        "current_stream": lambda _: streams[-1],
+        "set_stream": streams.append,
+        "synchronize": lambda _: None,
+        "Stream": lambda device: f"of {device}",
+        "CUDAGraph": lambda: SimpleNamespace(pool=lambda: "pool"),
+        "graph": Capture,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    graphs = DecodeGraphs(forward, CPU, 4, 2)
+    with pytest.raises(RuntimeError, match="previous error"):
+        graphs.capture()
+    assert streams[-1] == "before"
+    assert "of cpu" in streams
+    assert not graphs._graphs
