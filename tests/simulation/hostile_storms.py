@@ -16,6 +16,8 @@ from tests.simulation.faults import (
     crowded_storm,
     erasing_storm,
     expiring_storm,
+    inflict,
+    kill,
     masking_storm,
     moderation_storm,
     recalling_storm,
@@ -94,6 +96,17 @@ def killed_while_failing(seed: int) -> Simulation:
     load = Load(requests=8, users=4, over_s=5.0, failing=0.8)
     simulation = Simulation(seed, workers=1 + seed % 3, load=load, conditions=Conditions(routed=True))
     _kill_while(simulation, random.Random(f"killed while failing {seed}"), _fails_one, within_s=60.0)
+    return simulation
+
+
+def killed_often(seed: int) -> Simulation:
+    """A dozen kills from outside within a minute, at any moments of long answers: each answer has grown between two."""
+    load = Load(requests=6, users=3, tokens=80, over_s=5.0, repeats=0.1, tools=0.2)
+    simulation = Simulation(seed, workers=1 + seed % 3, load=load)
+    simulation.keep_running(60.0)
+    chance = random.Random(f"killed often {seed}")
+    for _ in range(12):
+        simulation.world.after(chance.uniform(1.0, 55.0), partial(inflict, simulation, kill))
     return simulation
 
 

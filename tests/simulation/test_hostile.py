@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agents import requests
 from agents.requests import Requests
 from app.answering import attempts, containment
 from app.answering.attempts import Attempting
@@ -25,6 +26,7 @@ from tests.simulation.hostile_storms import (
     hostile_calm,
     hostile_index,
     hostile_storm,
+    killed_often,
     killed_thrice,
     killed_while_failing,
 )
@@ -73,8 +75,8 @@ def test_whatever_is_raised_about_a_request_ends_that_request(case: str) -> None
 @pytest.mark.parametrize("first", range(0, KILLED, AT_ONCE))
 def test_no_innocent_is_quarantined_whatever_kills_workers(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
-        outcome = killed_thrice(seed).run()
-        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+        for outcome in killed_thrice(seed).run(), killed_often(seed).run():
+            assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
 @pytest.mark.parametrize("first", range(0, FAILING, AT_ONCE))
@@ -170,6 +172,9 @@ MUTANTS: dict[str, Mutant] = {
     "an attempt is recorded late": Mutant(Attempting, "_begin", _begins_late, deadly),
     "a failure of the model counts as a lost attempt": Mutant(
         Attempting, "_begin", _counts_failures, killed_while_failing, hint=27
+    ),
+    "an answer that has grown between two kills is a suspect all the same": Mutant(
+        requests, "lost_attempts", lambda last, _index: 0 if last is None else last.number, killed_often
     ),
     "attempts are not apart, and suspects not alone": Mutant(
         attempts, "pause_before", lambda *_: 0.0, killed_thrice,
