@@ -32,7 +32,8 @@ class ChatMessage:
 class PastTurn(NamedTuple):
     """An earlier turn. `steps` are the messages between prompt and answer: calls of tools and their results.
 
-    A turn that ended in calls has no answer; its last step has them. `before` are messages before the prompt.
+    A turn that ended in calls, or was cut before its first word, has no answer: the last step of the former has the
+    calls. `before` are messages before the prompt.
     """
 
     prompt: str
@@ -43,5 +44,5 @@ class PastTurn(NamedTuple):
     @property
     def messages(self) -> list[ChatMessage]:
         asked = [ChatMessage("user", self.prompt)] if self.prompt or not self.steps else []
-        answered = [ChatMessage("assistant", self.answer)] if self.answer or not self.steps else []
+        answered = [ChatMessage("assistant", self.answer)] if self.answer else []
         return [*self.before, *asked, *self.steps, *answered]

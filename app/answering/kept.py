@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 _MAX_ROW_BYTES = MAX_RECORD_BYTES - (4 << 10)
 """Of key and value; the rest is for Kafka's framing."""
+_BEFORE_ITS_BEGINNING = {FinishReason.CANCELLED, FinishReason.DEADLINE, FinishReason.FILTERED, FinishReason.PARTIAL}
+"""How an answer without a token ends that was not the model's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Kept:
 
     turn: Its record on `turns`; None for an error.
     row: Its turn in the conversation; None if none is remembered.
-    is_empty: The answer has neither text nor calls, so the conversation does not remember it.
+    is_empty: The answer ended before its first token, so the conversation does not remember it.
     changes, outputs: Other rows, and other records.
     """
 
@@ -133,7 +135,8 @@ def _kept(run: Run, end: TokenEvent, now: int) -> Kept:
         after=request.previous_request_id or "",
     )
     is_remembered = not run.forgets and request.store and not request.is_raw
-    kept = Kept(_turn(run, end, now), row if is_remembered else None, is_empty=not (answer.text or calls))
+    is_empty = not (answer.index or answer.text or calls) and end.finish_reason in _BEFORE_ITS_BEGINNING
+    kept = Kept(_turn(run, end, now), row if is_remembered else None, is_empty=is_empty)
     return kept.without_texts() if run.hides_turn else kept
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
 from socket import socket
 from typing import Any
 
@@ -50,6 +51,7 @@ from app.settings.kafka import TopicName
 from app.telemetry.tracing import Tracing
 from app.wire.limits import MAX_BEST_OF
 from app.wire.request import Request
+from app.wire.turn import Turn
 from models.adapter_folders import adapter_folders
 from models.unexpected import type_and_line
 from tables.erasures import Scope
@@ -206,6 +208,16 @@ class Gateway:
         finally:
             # An erasure that Kafka has not confirmed may still be written.
             self.live.drop(scope)
+
+    async def turns(self, user_id: str) -> AsyncGenerator[Turn, None]:
+        """The user's turns, oldest first, with those of all answers whose end was told and without what was erased,
+        whichever gateway has done it. Close it if you leave it early. Raises `ApiError`.
+        """
+        await self.erasures.current(user_id)
+        awaited = await self.follower.ended(user_id)
+        async with aclosing(self.archive.turns(user_id, awaited)) as turns:
+            async for turn in turns:
+                yield turn
 
     def may_name(self, caller: Caller, model: str) -> bool:
         """Whether the caller's tenant may name this model."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from collections.abc import Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -45,13 +45,18 @@ _AT_ONCE = 4
 _POLL_MS = 200
 _OPEN_S = 0.5
 """How long records of open transactions are waited for. A commit takes some hundredths of a second."""
-_OPEN_TURNS_S = 2.0
-"""The same for a list of turns, which clients ask for right after an answer. An overloaded broker needs more than half
-a second for a commit. The transaction of a dead worker stays open until its successor begins.
-"""
+_AWAITED_S = 5.0
+"""How long a list waits for turns of which readers have the end. A dead worker's come with its successor."""
 _MOST_OF_A_BATCH = 100
 _SLICE_S = 0.002
 """Records of a batch, and time, after which other tasks of the event loop run."""
+
+
+IsMissing = Callable[[], bool]
+
+
+def nothing() -> bool:
+    return False
 
 
 class ShownResult(msgspec.Struct, frozen=True):
@@ -105,20 +110,26 @@ class Archive:
                 if self._searches.get(key) is search:
                     del self._searches[key]
 
-    async def turns(self, user_id: str, since_ms: int | None = None) -> AsyncGenerator[Turn, None]:
-        """The user's turns, oldest first, without erased ones. Close it if you leave it early. Raises `ApiError`."""
-        async with self._turns.turn(user_id), aclosing(self._read_turns(user_id, since_ms, _OPEN_TURNS_S)) as turns:
+    async def turns(self, user_id: str, awaited: AbstractSet[str] = frozenset()) -> AsyncGenerator[Turn, None]:
+        """The user's turns, oldest first, without erased ones; those of the requests `awaited` will come soon. Close it
+        if you leave it early. Raises `ApiError`.
+        """
+        async with self._turns.turn(user_id), aclosing(self._read_turns(user_id, None, awaited)) as turns:
             async for turn in turns:
                 yield turn
 
-    async def _read_turns(self, user_id: str, since_ms: int | None, open_s: float) -> AsyncGenerator[Turn, None]:
-        async with aclosing(self._of(user_id, "turns", since_ms, open_s)) as records:
+    async def _read_turns(
+        self, user_id: str, since_ms: int | None, awaited: AbstractSet[str]
+    ) -> AsyncGenerator[Turn, None]:
+        missing = {*awaited}
+        async with aclosing(self._of(user_id, "turns", since_ms, lambda: bool(missing))) as records:
             async for record in records:
                 if record.key != user_id.encode():
                     continue  # other users share the partition
                 turn = _turn(record)
                 if turn is None or turn.user_id != user_id:
                     continue
+                missing.discard(turn.request_id)
                 if turn.outlives(self._erasures.at(user_id, turn.conversation_id)):
                     yield turn
 
@@ -150,10 +161,10 @@ class Archive:
         return [] if begun_at is None or begun_at <= erased else list(found.values())
 
     def _of(
-        self, user_id: str, topic: str, since_ms: int | None = None, open_s: float = _OPEN_S
+        self, user_id: str, topic: str, since_ms: int | None = None, is_missing: IsMissing = nothing
     ) -> AsyncGenerator[ConsumerRecord, None]:
         partition = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))
-        return scan(self._settings.cluster, partition, bounds.SCAN_RECORDS, since_ms=since_ms, open_s=open_s)
+        return scan(self._settings.cluster, partition, bounds.SCAN_RECORDS, since_ms=since_ms, is_missing=is_missing)
 
     def _must_be_live(self, user_id: str, request_id: str) -> bool:
         made_at = time_of(request_id)
@@ -194,7 +205,7 @@ class Archive:
         return None if answer is not None and answer.missing and self._erased_at(answer) else answer
 
     async def _in_turns(self, key: Key, since_ms: int | None) -> Answer | None:
-        async with aclosing(self._read_turns(key[0], since_ms, _OPEN_S)) as turns:
+        async with aclosing(self._read_turns(key[0], since_ms, frozenset())) as turns:
             async for turn in turns:
                 if turn.request_id == key[1]:
                     return _answer_of(turn)
@@ -279,12 +290,14 @@ async def scan(
     *,
     since_ms: int | None = None,
     open_s: float = _OPEN_S,
+    is_missing: IsMissing = nothing,
 ) -> AsyncGenerator[ConsumerRecord, None]:
     """The records of `partition` since that time, or the last ones; at most `most`. Raises `ApiError`. Close it if you
     leave it early.
 
     A transaction is committed in one partition after the other. Whoever has read the end of an answer may ask for its
-    turn in between, so records of open transactions are waited for, `open_s` at most.
+    turn in between, so records of open transactions are waited for, `open_s` at most; and `_AWAITED_S` at most while a
+    record `is_missing` that will come, although its transaction has not begun.
     """
     records = consumer(cluster)
     records.assign([partition])
@@ -299,8 +312,8 @@ async def scan(
                 first = end if later is None else later.offset
                 end = min(end, first + most)
             records.seek(partition, first)
-            position, written, give_up_at = first, None if first < end == committed else end, math.inf
-            while (written is None or position < written) and time.monotonic() < give_up_at:
+            position, written, read_at = first, None if first < end == committed else end, time.monotonic()
+            while written is None or _goes_on(time.monotonic() - read_at, position < written, open_s, is_missing):
                 batches = await records.getmany(timeout_ms=_POLL_MS, max_records=_MOST_OF_A_BATCH)
                 since = time.perf_counter()
                 for record in batches.get(partition, ()):
@@ -311,10 +324,14 @@ async def scan(
                         since = time.perf_counter()
                 position = max(position, await records.position(partition))
                 if written is None and position >= end:  # the consumer knows the log's end from its fetches
-                    written = max(end, records.highwater(partition) or 0)
-                    give_up_at = time.monotonic() + open_s
+                    written, read_at = max(end, records.highwater(partition) or 0), time.monotonic()
         finally:
             await stop(records)
     except (KafkaError, KafkaUnusableError) as error:
         log.warning("%s[%d] cannot be read: %s", partition.topic, partition.partition, error)
         raise ApiError(ErrorCode.UNAVAILABLE, "Kafka cannot be read now", retry_after_s=5) from None
+
+
+def _goes_on(waited_s: float, is_open: bool, open_s: float, is_missing: IsMissing) -> bool:
+    """Whether a scan that has read what was committed reads on."""
+    return (is_open and waited_s < open_s) or (waited_s < _AWAITED_S and is_missing())

@@ -27,6 +27,8 @@ KEEP_ALIVE_S = 5.0
 _AGAIN_S = 0.2
 _OWNER_WAIT_S = 30.0
 """How long a read of an answer waits for an owner of its partition."""
+_ENDS_WAIT_S = 5.0
+"""The same for a list of turns, which is served without an owner then."""
 
 
 class Follower:
@@ -64,6 +66,8 @@ class Follower:
                     for event in batch:
                         if event.notice is None:
                             position = event.next_index
+                    if batch and batch[-1].is_end:
+                        self._live.ends.add(batch[-1])
                     yield batch
                     quiet_since = asyncio.get_running_loop().time()
                     if batch and batch[-1].is_end:
@@ -88,6 +92,22 @@ class Follower:
                     return _answer_of(user_id, request_id, events)
             await self._directory.changed(_AGAIN_S)
         raise ApiError(ErrorCode.UNAVAILABLE, "no gateway reads the answers of this user now", retry_after_s=1)
+
+    async def ended(self, user_id: str) -> set[str]:
+        """The requests of the user whose answers any reader has seen ending lately, whichever gateway has told it."""
+        own, give_up_at = self._live.ends.of(user_id), asyncio.get_running_loop().time() + _ENDS_WAIT_S
+        while not self.is_local(user_id) and asyncio.get_running_loop().time() < give_up_at:
+            address = self._directory.owner(user_id)
+            if self._directory.elsewhere(user_id) and address is not None:
+                with suppress(PeerAwayError, TimeoutError, ApiError):
+                    return own | await self._links.to(address).read_ends(user_id)
+            await self._directory.changed(_AGAIN_S)
+        return own | self._live.ends.of(user_id)
+
+    def local_ends(self, user_id: str) -> list[TokenEvent]:
+        """Those that this gateway has read, as the owner of the user's partition."""
+        ended = sorted(self._live.ends.of(user_id))
+        return [TokenEvent(type=EventType.DONE, user_id=user_id, request_id=one) for one in ended]
 
     def is_local(self, user_id: str) -> bool:
         """Whether this gateway owns the user's partition, and reads it already."""

@@ -23,6 +23,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from app.gateway.answers.held import Held
+from app.gateway.answers.recent_ends import RecentEnds
 from app.gateway.answers.watch import Watch
 from app.gateway.errors import lasting
 from app.kafka.clients import KafkaUnusableError, consumer, start, stop
@@ -103,6 +104,7 @@ class LiveAnswers:
         self._reads_back = reads_back
         self._behind: dict[TopicPartition, _Behind] = {}
         self.held = Held()
+        self.ends = RecentEnds()
         self.closing = False
         self._observer = observer
         self._cluster = cluster
@@ -296,6 +298,7 @@ class LiveAnswers:
         update = self.rule.read(record.partition, record.offset, event)
         if update is None:
             return
+        self.ends.add(event)
         key = (update.answer.user_id, update.answer.request_id)
         if record.offset >= self._next_offset.get(record.partition, 0):
             self._next_offset[record.partition] = record.offset + 1

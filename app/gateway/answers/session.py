@@ -119,6 +119,10 @@ class Session:
         if not self._follower.is_local(frame.user_id):
             self._send(Closed(frame.id, moved=True))
             return
+        if frame.ends:
+            self._send(Events(frame.id, self._follower.local_ends(frame.user_id)))
+            self._send(Closed(frame.id))
+            return
         try:
             answer = await self._follower.local_answer(frame.user_id, frame.request_id)
         except ApiError as error:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -32,6 +33,7 @@ from app.wire.codec import decode
 from app.wire.control import Cancel, Control, Erase, EraseConversation
 from app.wire.error import WireError
 from app.wire.headers import is_forwarded, is_withdrawal
+from app.wire.ids import partition_for
 from app.wire.validation import validate_control
 from tables.erasures import Scope
 from tables.records import Erased, Table, decode_row
@@ -39,6 +41,8 @@ from tables.records import Erased, Table, decode_row
 log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+_CURRENT_S = 2.0
+"""How long a caller waits for this gateway to have read what another one has just written."""
 _POLL_MS = 1000
 
 
@@ -71,6 +75,7 @@ class Erasures:
         self._open: dict[Scope, Progress] = {}
         self._next: dict[TopicPartition, int] = {}
         self._has_table = False
+        self._has_read = asyncio.Event()
         self._consumer: AIOKafkaConsumer | None = None
         self._reading: asyncio.Task[None] | None = None
         self._table = [TopicPartition(changelog_topic(settings, Table.ERASED), n) for n in range(partitions)]
@@ -90,6 +95,17 @@ class Erasures:
             await asyncio.gather(self._reading, return_exceptions=True)
         if self._consumer is not None:
             await asyncio.gather(self._consumer.stop(), return_exceptions=True)
+
+    async def current(self, user_id: str) -> None:
+        """Wait for the erasures and deletions of the user that were written before this call, at whichever gateway."""
+        controls = self._controls[partition_for(user_id, self._partitions)]
+        if (records := self._consumer) is None:
+            return
+        with suppress(TimeoutError, KafkaError, OSError):
+            async with asyncio.timeout(_CURRENT_S):
+                end = (await records.end_offsets([controls]))[controls]
+                while await records.position(controls) < end:
+                    await self._has_read.wait()
 
     def at(self, user_id: str, conversation_id: str) -> int:
         """Time of the last erasure of the user or of this conversation in Unix milliseconds; 0 if there is none."""
@@ -170,6 +186,8 @@ class Erasures:
         for tp, batch in (await records.getmany(timeout_ms=_POLL_MS)).items():
             (self._read_marks if tp in table else self._read_controls)(batch)
             self._next[tp] = batch[-1].offset + 1
+        self._has_read.set()
+        self._has_read = asyncio.Event()
 
     def _read_controls(self, batch: Iterable[ConsumerRecord]) -> None:
         for record in batch:

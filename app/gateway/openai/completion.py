@@ -61,6 +61,8 @@ class Completion:
             if len(failed) < len(sent):
                 await self._cancel()
             raise failed[0]
+        for request in self._requests if self._headers else ():  # a response: its items may be referred to
+            self._gateway.asked.remember(request, tuple(self._headers))
 
     async def events(self) -> AsyncGenerator[ChoiceEvents, None]:
         """The events of each choice up to its `done`, with its number; an empty list is a keep-alive.

@@ -60,15 +60,22 @@ class TextConfig(msgspec.Struct, frozen=True):
 
 
 class InputItem(msgspec.Struct, frozen=True, kw_only=True):
-    """A message, a call of an earlier response, or the result of one."""
+    """A message, a call of an earlier response, the result of one, or a reference to an item by its `id`."""
 
     type: str = "message"
+    id: str | None = None
     role: Literal["developer", "system", "user", "assistant"] | None = None
     content: Content = None
     call_id: str | None = None
     name: str | None = None
     arguments: Arguments = None
     output: Content = None
+
+    @property
+    def is_reference(self) -> bool:
+        """OpenAI's type of a reference may be null."""
+        is_bare = self.id is not None and self.role is None and self.content is None
+        return self.type == "item_reference" or (self.type == "message" and is_bare)
 
 
 class ReasoningConfig(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,7 +125,8 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def in_callers_words(self, error: ApiError) -> ApiError:
         """The error in the words of this API."""
         if error.param == "previous_request_id":
-            return invalid("previous_response_id", "names no response that can be continued: it is unknown or not kept")
+            reason = "it is unknown or not kept, or it failed, or was cancelled before its first token"
+            return invalid("previous_response_id", f"names no response that can be continued: {reason}")
         return renamed(error, _NAMES)
 
     def request(self, identity: Identity, *, store: bool = True) -> Request:

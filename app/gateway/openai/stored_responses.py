@@ -26,6 +26,7 @@ from app.reader import Answer
 from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
 from app.wire.request import Request
+from app.wire.turn import Turn
 from models.generation import FinishReason
 
 _CANCEL_S = 10.0
@@ -69,12 +70,24 @@ class StoredResponses:
     async def find(self, name: str) -> StoredResponse:
         """The response of this id; raises `ApiError`: `not_found` if this user has none, or it has gone."""
         named = named_by(name)
-        asked = None if named is None else await self._gateway.asked.find(self._identity.user_id, named[1])
-        given = None if asked is None else given_in(asked.headers)
-        if asked is None or given is None or response_id(asked.request) != name or given.body.store is False:
+        stored = None if named is None else await self.of_request(named[1])
+        if stored is None or stored.name != name:
             message = f"Response with id {name[:_LONGEST_ID]!r} not found."
             raise ApiError(ErrorCode.NOT_FOUND, message, param="response_id")
+        return stored
+
+    async def of_request(self, request_id: str) -> StoredResponse | None:
+        """The response that this request was created as; None if this user has none, or it has gone."""
+        await self._gateway.erasures.current(self._identity.user_id)
+        asked = await self._gateway.asked.find(self._identity.user_id, request_id)
+        given = None if asked is None else given_in(asked.headers)
+        if asked is None or given is None or given.body.store is False:
+            return None
         return StoredResponse(asked.request, given)
+
+    def turns(self) -> AsyncGenerator[Turn, None]:
+        """Those of the user's conversations; raises `ApiError`."""
+        return self._gateway.turns(self._identity.user_id)
 
     async def described(self, stored: StoredResponse) -> dict[str, Any]:
         """The response as far as it is written; raises `ApiError`."""

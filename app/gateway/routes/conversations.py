@@ -61,7 +61,7 @@ async def items(
     gateway.limits.admit_lookup(identity)
 
     async def all_items() -> AsyncGenerator[dict[str, Any], None]:
-        async with aclosing(gateway.archive.turns(identity.user_id)) as turns:
+        async with aclosing(gateway.turns(identity.user_id)) as turns:
             async for turn in turns:
                 if turn.conversation_id == conversation_id:
                     for item in items_of(turn):

@@ -72,6 +72,7 @@ async def search(
     text = q or request.query_params.get("query", "")
     _check(text, limit, conversation_id, since, until)
     gateway.audit_trail.searched(identity)
+    await gateway.erasures.current(identity.user_id)
     query = Query(
         user_id=identity.user_id,
         text=text,
@@ -128,7 +129,7 @@ async def _listed(gateway: Gateway, user_id: str) -> dict[str, _Listed]:
     known: dict[str, _Listed] = {}
     alone: set[str] = set()
     asked_at: dict[str, int] = {}
-    async with aclosing(gateway.archive.turns(user_id)) as turns:
+    async with aclosing(gateway.turns(user_id)) as turns:
         async for turn in turns:
             name = turn.conversation_id
             # Another turn of it has another request's id.
@@ -161,7 +162,7 @@ async def conversation(
 
     async def entries() -> AsyncGenerator[Entry, None]:
         nonlocal first_ms
-        async with aclosing(gateway.archive.turns(identity.user_id)) as turns:
+        async with aclosing(gateway.turns(identity.user_id)) as turns:
             async for turn in turns:
                 if turn.conversation_id == conversation_id:
                     first_ms = first_ms or turn.asked_at
@@ -201,6 +202,7 @@ async def erasure(request: Request, user_id: str, conversation_id: str | None = 
     identity = await _self(request, user_id)
     gateway.limits.admit_lookup(identity)
     scope = Scope(identity.user_id, conversation_id)
+    await gateway.erasures.current(identity.user_id)
     status = report(gateway.erasures, scope, gateway.settings, gateway.partitions)
     return json_response({"user_id": user_id, **status})
 

@@ -12,6 +12,7 @@ from app.gateway.bodies.reading import read_parameters, schema_of
 from app.gateway.errors import invalid, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.openai.exchange import Exchange
+from app.gateway.openai.item_references import has_references, with_items
 from app.gateway.openai.pages import LIST, Order, page_of
 from app.gateway.openai.responses_body import ResponsesBody
 from app.gateway.openai.responses_given import given_of
@@ -40,12 +41,15 @@ async def respond(request: Request) -> Response:
     caller = await gateway.access.caller(request)
     body, ignored = await read_parameters(request, ResponsesBody)
     identity = caller.identity_of(body.user_id, body.user)
+    responses = StoredResponses(gateway, caller, identity)
+    if has_references(body):
+        gateway.limits.admit_lookup(identity)
+        body = await while_connected(request, with_items(body, responses))
     exchange = Exchange(gateway, request, caller, identity, ignored, body.in_callers_words)
     given = given_of(body, gateway.models.default)
     asked = await exchange.admit([body.request(identity, store=gateway.settings.gateway_store)])
     if body.background:
         headers = {"X-Request-Id": asked[0].request_id, **ignored_header(ignored)}
-        responses = StoredResponses(gateway, caller, identity)
         if body.stream:
             return await responses.create_streaming(asked[0], given, headers)
         stored = await responses.create(asked[0], given)

@@ -8,6 +8,7 @@ asking gateway, and names one call until its last frame.
                                        Closed       no more events: the end was sent, or the partition has moved
     Close  stop following
     ReadAnswer  the answer so far      Events, Closed
+    ReadAnswer with `ends`             Events, Closed   an end of each answer of the user that has ended lately
     Charge admit requests              Closed       admitted
                                        Refused      not admitted, with what the client gets
     GiveBack requests that this link   (no reply)
@@ -43,9 +44,14 @@ class Close(msgspec.Struct, frozen=True, tag="close"):
 
 
 class ReadAnswer(msgspec.Struct, frozen=True, tag="look"):
+    """`ends`: the ends of the user's latest answers. The request's id is a new one then: a gateway of an older version
+    does not know the field, and finds no answer.
+    """
+
     id: int
     user_id: str
     request_id: str
+    ends: bool = False
 
 
 class Charge(msgspec.Struct, frozen=True, tag="charge"):

@@ -37,6 +37,7 @@ from app.gateway.sharing.frames import (
 )
 from app.gateway.sharing.trust import RefusedError, Trust
 from app.wire.event import TokenEvent
+from app.wire.ids import new_request_id
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +99,16 @@ class Link:
 
     async def read_answer(self, user_id: str, request_id: str) -> list[TokenEvent]:
         """The answer's events so far; raises `ApiError` or `PeerAwayError`."""
+        return await self._events(ReadAnswer(next(self._ids), user_id, request_id))
+
+    async def read_ends(self, user_id: str) -> set[str]:
+        """The requests of the user whose answers have ended lately; raises `ApiError` or `PeerAwayError`."""
+        ends = await self._events(ReadAnswer(next(self._ids), user_id, new_request_id(), ends=True))
+        return {event.request_id for event in ends if event.request_id is not None}
+
+    async def _events(self, asked: ReadAnswer) -> list[TokenEvent]:
         events: list[TokenEvent] = []
-        with self._call(ReadAnswer(next(self._ids), user_id, request_id)) as call:
+        with self._call(asked) as call:
             async with asyncio.timeout(CALL_S):
                 while isinstance(frame := await self._next(call), Events):
                     events += frame.events

@@ -132,6 +132,53 @@ async def test_responses_call_tools_and_take_their_results(client: AsyncOpenAI) 
     assert whole.output_text == second.output_text
 
 
+async def test_items_may_be_named_instead_of_sent(client: AsyncOpenAI) -> None:
+    tool = {"type": "function", **STATUS}
+    question = {"role": "user", "content": "Where is my order 48213?"}
+    first = await client.responses.create(model="demo", input=[question], tools=[tool])
+    (call,) = first.output
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": '{"status": "packed"}'}
+    named = {"type": "item_reference", "id": call.id}
+    second = await client.responses.create(model="demo", input=[question, named, output], tools=[tool])
+    sent = await client.responses.create(model="demo", input=[question, call.to_dict(), output], tools=[tool])
+    assert "packed" in second.output_text
+    assert second.usage.input_tokens == sent.usage.input_tokens
+    (asked, *_) = (await client.responses.input_items.list(first.id, order="asc")).data
+    items = [{"id": asked.id}, named, output, {"id": second.output[0].id}, {"role": "user", "content": "Thanks"}]
+    third = await client.responses.create(model="demo", input=items, tools=[tool])
+    whole = [question, call.to_dict(), output, second.output[0].to_dict(), items[-1]]
+    assert (
+        third.usage.input_tokens
+        == (await client.responses.create(model="demo", input=whole, tools=[tool])).usage.input_tokens
+    )
+
+
+async def test_an_item_that_is_not_kept_is_refused_by_its_id(client: AsyncOpenAI) -> None:
+    unstored = await client.responses.create(model="demo", input="Hi, my name is Nina.", store=False)
+    deleted = await client.responses.create(model="demo", input="Hi, my name is Nina.")
+    await client.responses.delete(deleted.id)
+    kept = await client.responses.create(model="demo", input="Hi, my name is Nina.")
+    another = client.with_options(default_query={"user_id": "another"})
+    for name, asking in (
+        (unstored.output[0].id, client), (deleted.output[0].id, client), (kept.output[0].id, another),
+        (f"{kept.output[0].id}9", client), ("msg_unknown", client), ("x" * 5000, client), ("", client),
+    ):  # fmt: skip
+        with pytest.raises(openai.NotFoundError, match="input: item with id") as refused:
+            await asking.responses.create(model="demo", input=[{"type": "item_reference", "id": name}])
+        assert refused.value.param == "input"
+        assert name[:400] in refused.value.body["message"]
+
+
+async def test_an_item_of_a_conversation_may_be_named(client: AsyncOpenAI) -> None:
+    talk = (await client.conversations.create()).id
+    await client.responses.create(model="demo", input="Hi, my name is Nina.", conversation=talk)
+    items = [{"type": "item_reference", "id": one.id} async for one in client.conversations.items.list(talk)]
+    again = await client.responses.create(
+        model="demo", input=[*reversed(items), {"role": "user", "content": "What is my name?"}]
+    )
+    assert "Nina" in again.output_text
+
+
 async def test_a_streamed_response_has_the_events_of_its_kind(client: AsyncOpenAI) -> None:
     stream = await client.responses.create(model="demo", input="Hi, my name is Nina.", stream=True)
     events = [event async for event in stream]
@@ -160,3 +207,13 @@ async def test_a_response_has_the_form_of_its_schema(client: AsyncOpenAI) -> Non
     assert set(json.loads(done.output_text)) == {"ok"}
     cut = await client.responses.create(model="demo", input="Hello", max_output_tokens=1)
     assert (cut.status, cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+
+
+async def test_a_response_that_was_cut_within_a_call_is_continued_with_its_question(client: AsyncOpenAI) -> None:
+    tool = {"type": "function", **STATUS}
+    cut = await client.responses.create(
+        model="demo", input="My name is Nina.", tools=[tool], tool_choice="required", max_output_tokens=12
+    )
+    assert (cut.status, cut.output_text) == ("incomplete", ""), cut.output
+    second = await client.responses.create(model="demo", input="What is my name?", previous_response_id=cut.id)
+    assert "Nina" in second.output_text

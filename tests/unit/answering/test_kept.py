@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 
+from app.answering.dialogue import past_turns_of
 from app.answering.kept import commit_of, refusal_of
 from app.answering.run import Run
 from app.delivery.accepted import Former
@@ -16,6 +17,7 @@ from app.wire.dead_letters import cause_from
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import EventType, TokenEvent
 from app.wire.turn import Turn as WireTurn
+from models.chat import ChatMessage
 from models.generation import Delta, End, FinishReason, Usage
 from tables import records
 from tables.conversations import MemoryRules
@@ -96,9 +98,21 @@ async def test_an_erased_user_leaves_a_turn_without_text_and_no_memory() -> None
     assert [change.table for change in commit.changes] == [Table.ENDED]
 
 
-async def test_an_answer_without_a_word_is_a_turn_but_no_memory() -> None:
+@pytest.mark.parametrize("reason", [FinishReason.LENGTH, FinishReason.CANCELLED, FinishReason.DEADLINE])
+async def test_the_question_of_an_answer_that_was_cut_before_its_text_is_remembered(reason: FinishReason) -> None:
     run = run_with(inflight_of())
-    end = await run.answer.done(End(0, FinishReason.CANCELLED, Usage(0, 0)))
+    await run.answer.write(Delta(0, (7,), "", reasoning="Hm"))
+    commit = commit_of(run, (), await run.answer.done(End(1, reason, Usage(3, 1))), NOW)
+    (turn,) = records.decode_row(cast(bytes, commit.changes[0].value), Conversation).turns
+    assert (turn.request_id, turn.prompt, turn.answer, turn.open_calls) == ("r1", "why?", "", frozenset())
+    (past,) = past_turns_of(run.accepted.request, (turn,))
+    assert past.messages == [ChatMessage("user", "why?")], "templates may refuse an assistant's message without text"
+
+
+@pytest.mark.parametrize("reason", [FinishReason.CANCELLED, FinishReason.DEADLINE, FinishReason.FILTERED])
+async def test_an_answer_that_never_began_is_a_turn_but_no_memory(reason: FinishReason) -> None:
+    run = run_with(inflight_of())
+    end = await run.answer.done(End(0, reason, Usage(0, 0)))
     commit = commit_of(run, (), end, NOW)
     assert [change.table for change in commit.changes] == [Table.ENDED]
     assert len(commit.outputs) == 1

@@ -220,10 +220,11 @@ async def test_what_is_not_remembered(fields: dict[str, Any], has_texts: bool, i
     assert (bool(told.turn.answer), told.row is not None) == (has_texts, is_remembered)
 
 
-async def test_an_answer_without_words_is_a_turn_and_no_row() -> None:
+async def test_the_question_of_an_answer_without_words_is_remembered() -> None:
     told = await answered(models=[model(says=saying())])
     assert told.turn is not None
-    assert (told.turn.answer, told.row, told.end.finish_reason) == ("", None, FinishReason.STOP)
+    assert (told.turn.answer, told.end.finish_reason) == ("", FinishReason.STOP)
+    assert [(turn.prompt, turn.answer, turn.steps) for turn in _conversation(told).turns[-1:]] == [("why?", "", ())]
 
 
 async def test_a_request_of_which_no_record_could_hold_the_turn_is_refused_before_a_model_reads_it() -> None:
