@@ -32,7 +32,7 @@ from app.delivery.partition import Partition
 from app.delivery.resume.tokens import EventTooLargeError
 from app.settings import Settings
 from app.wire.error import ErrorCode
-from app.wire.event import FILTERED, OUTSIDE, Plan, TokenEvent
+from app.wire.event import FILTERED, IGNORED, OUTSIDE, Plan, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
 from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
@@ -87,6 +87,9 @@ class Answering:
 
     async def _decide(self) -> None:
         former, answer = self.run.accepted.former, self.run.answer
+        if (vain := self.run.accepted.ignored) and former.answer is None:
+            message = f"{', '.join(vain)}: no field of a request, so it has no effect"
+            await answer.notice(IGNORED, message, {"fields": [*vain]})
         undecided = [stage for stage in self.stages if not stage.is_decided(former)]
         plan = await deciding(undecided, _decided)(former.plan)
         self.run.check()  # a plan that was made for a request that is stopped is dropped

@@ -19,8 +19,9 @@ from app.printable import printable_json
 from app.settings import Settings
 from app.wire.codec import decode, encode
 from app.wire.control import Control
-from app.wire.error import WireError
+from app.wire.error import ErrorCode, WireError
 from app.wire.ids import new_request_id
+from app.wire.incoming import ignored_fields, unknown_fields
 from app.wire.request import Request
 from app.wire.validation import validate_control, validate_request
 
@@ -76,18 +77,25 @@ class Sender:
         delivery.add_done_callback(lambda done: self._delivered(number, done))
 
     def _record(self, number: int, line: str) -> tuple[bytes, bytes, Any]:
-        """Key, value and headers; unknown fields are passed on in JSON."""
+        """Key, value and headers; unknown fields of a request are told, and passed on in JSON."""
         raw = line.encode("utf-8", errors="surrogateescape")
         record: Any
         if self._topic == "controls":
             record = decode(Control, raw)
             key = record.user_id.encode()
             validate_control(record, key)
+            names = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+            if vain := unknown_fields(names, ("type", *record.__struct_fields__)):
+                # A misspelt conversation would erase everything of the user.
+                raise WireError(ErrorCode.INVALID_REQUEST, f"{', '.join(vain)}: no field of this record")
         else:
             made, raw = _with_request_id(raw)
             record = decode(Request, raw)
             key = record.user_id.encode()
             validate_request(record, key, max_prompt_bytes=self._settings.max_prompt_bytes)
+            if vain := ignored_fields(raw, None):
+                self._clear_progress()
+                note(f"line {number}: {', '.join(vain)}: no field of a request, so it has no effect")
             if made is not None:
                 click.echo(printable_json(msgspec.json.encode({"line": number, "request_id": made})))
         value, headers = encode(record, self._settings.wire_format)

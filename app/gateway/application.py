@@ -24,6 +24,7 @@ from app.gateway.limits import bounds
 from app.gateway.middleware.access_log import AccessLog
 from app.gateway.middleware.connections import ByAddress
 from app.gateway.middleware.failures import Failures
+from app.gateway.middleware.foreign_pages import ForeignPages
 from app.gateway.middleware.http import Counting, Paths, RequestIds, Utf8Urls
 from app.gateway.middleware.loopback_only import LoopbackOnly
 from app.gateway.middleware.tracing import HttpTraces
@@ -79,6 +80,8 @@ def create_application(gateway: Gateway) -> FastAPI:
             allow_headers=["*"],
             expose_headers=[*_READABLE, *STREAM_HEADERS],
         )
+    refuses_all = gateway.access.development
+    application.add_middleware(ForeignPages, origins=gateway.settings.origins, refuses_all=refuses_all)
     if gateway.settings.gateway_access_log:
         application.add_middleware(AccessLog)
     application.add_middleware(Failures)

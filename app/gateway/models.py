@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from app.policy.file import DEFAULT_MODEL, Policy
+from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, Policy
 from app.serving.offered import shown
 from app.settings import Settings
 from models.checkpoint_files import DEMO
@@ -79,6 +79,11 @@ class ServedModels:
     def knows(self, name: str) -> bool:
         """Whether a request may name it: a listed model, or a version of one."""
         return name in self.names() or name in self._last_used_at
+
+    def is_unknown(self, name: str) -> bool:
+        """Whether no worker can have a model of this name. They may have one before they have stated it."""
+        known = {*self._served, *self._configured, *self._adapters, DEFAULT_MODEL, AUTO_MODEL}
+        return bool(self._served) and not (self.knows(name) or {name, name.partition("@")[0]} & known)
 
     def names_of(self, name: str | None) -> frozenset[str]:
         """All names that may mean the same model; a version is `NAME@...`."""

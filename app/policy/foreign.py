@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from app.near_names import nearest
 from app.policy.constants import constant_mistakes
 from app.policy.mistakes import Mistake
 from app.wire.event import ErrorInfo, TokenEvent
@@ -152,6 +152,6 @@ def _unknown(table: str, names: Iterable[str], known: Iterable[str]) -> Iterator
     known = sorted(known)
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = f"did you mean {near[0]!r}? There are" if near else "there are"
+            near = nearest(name, known)
+            meant = "there are" if near is None else f"did you mean {near!r}? There are"
             yield Mistake("", f"{table}: {name!r} is not known; {meant} {', '.join(known)}")

@@ -7,7 +7,6 @@ read, unless it is about one that cannot.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from enum import Enum
 from types import NoneType, UnionType
@@ -15,6 +14,8 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get
 
 import msgspec
 from pydantic import HttpUrl, TypeAdapter, ValidationError
+
+from app.near_names import nearest
 
 Table = TypeVar("Table", bound=msgspec.Struct)
 
@@ -78,10 +79,10 @@ class _Reader:
         """The fields that are meant by names that are not known."""
         meant: set[str] = set()
         for name in (one for one in given if one not in fields):
-            near = difflib.get_close_matches(name, fields, 1)
-            hint = f"did you mean {near[0]!r}? There are" if near else "there are"
+            near = nearest(name, fields)
+            hint = "there are" if near is None else f"did you mean {near!r}? There are"
             self._add(_joined(path, name), f"is not known; {hint} {', '.join(fields)}")
-            meant |= {*near} - given.keys()
+            meant |= set() if near is None or near in given else {near}
         return meant
 
     def _value(self, raw: Any, kind: Any, path: str) -> _Read:

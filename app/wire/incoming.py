@@ -7,10 +7,11 @@ because a sender who has to find his mistakes one by one gives up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from app.near_names import nearest, with_hint
 from app.printable import printable
 from app.wire import json_codec, parley_pb2
 from app.wire.codec import decode
@@ -23,6 +24,7 @@ from app.wire.unsupported import UNSUPPORTED
 
 PROMPTS = ("prompt", "messages", "tool_results", "prompt_token_ids")
 """A request has one of these."""
+_OWN = sorted(Request.__struct_fields__)
 _KNOWN = frozenset(Request.__struct_fields__) | UNSUPPORTED.keys()
 _NULL = msgspec.Raw(b"null")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -53,6 +55,8 @@ def explained(error: WireError, value: bytes | None, headers: Headers) -> WireEr
         message = f"{quoted(missing)} {verb} missing, and the record has no key that names the user"
     if unknown := [name for name in fields if name not in _KNOWN]:
         message += f"; the record has {quoted(unknown)}, which a request does not know"
+        if hints := [f"{name}: {near}" for name in unknown[:_MOST_NAMES] if (near := nearest(name, _OWN)) is not None]:
+            message += f" (probably meant: {printable(', '.join(hints))})"
     return WireError(
         error.code,
         message,
@@ -63,9 +67,15 @@ def explained(error: WireError, value: bytes | None, headers: Headers) -> WireEr
 
 
 def ignored_fields(value: bytes | None, headers: Headers) -> tuple[str, ...]:
-    """The fields of a valid request that it does not know, as they may stand in a log."""
-    unknown = [name for name in _fields_of(value, headers) or () if name not in _KNOWN]
-    return tuple(printable(name)[:_LONGEST_NAME] for name in unknown[:_MOST_NAMES])
+    """The fields of a valid request that it does not know, as they may stand in a log, with what is probably meant."""
+    fields = _fields_of(value, headers) or {}
+    return unknown_fields([name for name in fields if name not in _KNOWN], _OWN)
+
+
+def unknown_fields(names: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """Those of the names that are not known, as they may stand in a log, each with the one that is probably meant."""
+    unknown = [name for name in names if name not in known]
+    return tuple(with_hint(printable(name)[:_LONGEST_NAME], known) for name in unknown[:_MOST_NAMES])
 
 
 def quoted(names: Sequence[str]) -> str:

@@ -8,16 +8,29 @@ event loop waits for this, so each type is examined once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
 
 from msgspec import inspect
 
-Ignored = dict[str, None]
+from app.near_names import with_hint
+
+Ignored = dict[str, Collection[str]]
+"""Names that have no effect, each with those that would have one in its place."""
 _Read = Callable[[Any, str, Ignored], Any]
 """A value, the name of its place, and what is ignored so far; returns the value to convert."""
+_MOST_HINTS = 12
 _Kinds = tuple[inspect.Type, ...]
+
+
+def named(ignored: Ignored) -> list[str]:
+    """The names, the first ones with the name that is probably meant."""
+    names: list[str] = []
+    for name, known in ignored.items():
+        place, dot, last = name.rpartition(".")
+        names.append(f"{place}{dot}{with_hint(last, known)}" if len(names) < _MOST_HINTS else name)
+    return names
 
 
 def as_written(value: Any, record_type: Any, ignored: Ignored) -> Any:
@@ -95,7 +108,7 @@ def _struct_reader(struct: type) -> _Read:
                 if key == kind.tag_field:
                     made[key] = one
                 elif name and one is not None:
-                    ignored[f"{name}.{key}"] = None
+                    ignored[f"{name}.{key}"] = fields.keys()
             elif one is None:
                 if not field[1]:
                     made[key] = None

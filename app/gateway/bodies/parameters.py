@@ -2,7 +2,7 @@
 
 A parameter is honoured, ignored because it cannot change the answer, or refused by name. A refused parameter with a
 neutral value, one that asks for nothing, is accepted. The reply's header `X-Parley-Ignored` names the parameters that
-had no effect, including unknown ones.
+had no effect, including unknown ones, with the one that is probably meant: `max_toks (did you mean max_tokens?)`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import MappingProxyType
 import msgspec
 
 from app.gateway.errors import invalid
+from app.near_names import with_hints
 from app.wire.unsupported import UNSUPPORTED, is_neutral
 
 IGNORED_HEADER = "X-Parley-Ignored"
@@ -47,9 +48,11 @@ def check_parameters(given: Mapping[str, msgspec.Raw], honoured: Iterable[str]) 
     for name, raw in given.items():
         if name in UNSUPPORTED and name not in known and not is_neutral(name, raw):
             raise invalid(name, "is not supported")
-    return [
+    vain = [
         name for name, raw in given.items() if name not in known and name not in UNSUPPORTED and bytes(raw) != b"null"
     ]
+    unknown = [name for name in vain if name not in IGNORED]
+    return [*(name for name in vain if name in IGNORED), *with_hints(unknown, known)]
 
 
 def ignored_header(ignored: Sequence[str]) -> dict[str, str]:

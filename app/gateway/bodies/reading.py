@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from app.gateway.bodies.as_written import as_written
+from app.gateway.bodies.as_written import Ignored, as_written, named
 from app.gateway.bodies.parameters import check_parameters
 from app.gateway.errors import ApiError, client_left, invalid
 from app.gateway.gateway import Gateway, gateway_of
@@ -149,7 +149,8 @@ def _steps(raw: bytes | bytearray | str, record_type: Any) -> Generator[None, No
     _check(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw)
     fields = _decoded(raw, dict[str, msgspec.Raw])
     names = getattr(record_type, "__struct_fields__", None)  # none of a union
-    ignored = {} if names is None else dict.fromkeys(check_parameters(fields, names))
+    ignored: Ignored = {}
+    vain = [] if names is None else check_parameters(fields, names)
     _check_counts(fields)
     yield
     value = _decoded_fields(raw, fields)
@@ -158,10 +159,9 @@ def _steps(raw: bytes | bytearray | str, record_type: Any) -> Generator[None, No
     yield
     message = convert(value, record_type)
     if names is None:
-        known = {*message.__struct_fields__, message.__struct_config__.tag_field}
-        ignored = dict.fromkeys((*check_parameters(fields, known), *ignored))
+        vain = check_parameters(fields, {*message.__struct_fields__, message.__struct_config__.tag_field or ""})
     yield
-    return message, [*ignored]
+    return message, [*vain, *named(ignored)]
 
 
 def _check(text: bytes | bytearray) -> None:

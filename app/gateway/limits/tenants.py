@@ -18,6 +18,8 @@ from app.wire.ids import partition_for, tenant_of
 from app.wire.request import Request
 from models.generation import Usage
 
+_LONGEST_NAME = 64
+
 
 class TenantLimits:
     """`read` are the partitions whose answers this gateway reads. Every end is on `tokens`, so the figures need `usage`
@@ -57,6 +59,10 @@ class TenantLimits:
         if refusal is not None:
             status = 403 if refusal.code is ErrorCode.INVALID_REQUEST else None
             raise ApiError(refusal.code, refusal.message, status=status, retry_after_s=refusal.retry_after_s)
+        if request.model is not None and self._models.is_unknown(request.model):
+            there_are = ", ".join(name for name in self._models.names() if self.may_name(request.tenant or "", name))
+            message = f"model: there is no {request.model[:_LONGEST_NAME]!r}; there are: {there_are}"
+            raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
 
     def may_name(self, tenant: str, model: str) -> bool:
         """Whether requests of the tenant may name the model."""

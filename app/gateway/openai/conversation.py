@@ -58,5 +58,5 @@ def items_of(turn: Turn) -> Iterator[dict[str, Any]]:
         yield _item(turn, call.id, type="function_call", **given)
 
 
-def _item(turn: Turn, name: str, **fields: Any) -> dict[str, Any]:
+def _item(turn: Turn, name: str, /, **fields: Any) -> dict[str, Any]:
     return {"id": f"item_{turn.request_id}_{name}", "status": "completed", **fields}

@@ -83,6 +83,9 @@ async def test_a_conversation_takes_the_results_of_its_calls_and_of_the_backgrou
     assert "packed" in second.output_text
     third = await client.responses.create(model="demo", input="What was my order number?", conversation=talk)
     assert "48213" in third.output_text
+    items = [item async for item in client.conversations.items.list(talk, order="asc")]
+    assert [item.type for item in items[:2]] == ["message", "function_call"]
+    assert (items[1].name, items[1].call_id) == (call.name, call.call_id)
 
 
 async def test_what_a_created_conversation_cannot_have_is_refused_by_name(client: AsyncOpenAI) -> None:

@@ -67,6 +67,21 @@ async def test_line_that_breaks_the_contract_is_told_and_the_others_go_on(
     assert reported[-1] == f"sent 2 to {settings.topic('requests')!r}, 6 not"
 
 
+async def test_a_misspelt_field_is_told_and_of_a_control_refused(settings: Settings, terminal: Terminal) -> None:
+    request = '{"request_id":"r-1","user_id":"ann","prompt":"1","max_toks":3}'
+    erasure = '{"type":"erase","user_id":"ann","converstion_id":"c"}'
+    async with scripted_worker(settings) as worker:
+        sent = await terminal.run("send", "-", typed=request)
+        assert [one.request_id for one in await received(worker, 1)] == ["r-1"]
+        refused = await terminal.run("send", "-", "--topic", "controls", typed=erasure)
+    assert (sent.code, refused.code) == (0, 1)
+    assert sent.err.startswith(
+        "line 1: max_toks (did you mean max_tokens?): no field of a request, so it has no effect\n"
+    )
+    why = "converstion_id (did you mean conversation_id?): no field of this record"
+    assert refused.err.startswith(f"line 1 was not sent: {why}\n")
+
+
 async def test_controls_are_sent_too(settings: Settings, terminal: Terminal) -> None:
     lines = ['{"type":"cancel","request_id":"r","user_id":"ann"}', '{"type":"erase","user_id":"bob"}', '{"type":"?"}']
     async with scripted_worker(settings) as worker:

@@ -18,6 +18,7 @@ from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.events import Sent, answer, text_of
 from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.gateway.lists_after_answers import KINDS, lists_after_answers
 from tests.integration.worker.conftest import module_settings
 
 JOINED_S = 30.0
@@ -102,6 +103,29 @@ async def test_sharing_gateways_read_each_event_once_and_serve_any_user(gateways
     assert sum(one > 0 for one in read) == 3
     measured = sum(metric(gateway, "parley_gateway_first_token_seconds_count") for gateway in three)
     assert measured == len(users), "each at the gateway that was asked"
+
+
+async def test_a_list_has_every_turn_whose_end_was_told_whichever_gateway_told_it(gateways: Gateways) -> None:
+    two = gateways.start(2)
+    await gateways.divided(*two)
+    counts = await lists_after_answers([one.url for one in two], 90)
+    assert counts == dict.fromkeys(KINDS, 30)
+
+
+async def test_what_was_deleted_at_one_gateway_is_deleted_at_the_other_at_once(gateways: Gateways) -> None:
+    one, other = gateways.start(2)
+    await gateways.divided(one, other)
+    for number in range(8):
+        async with httpx.AsyncClient(params={"user_id": f"leaver-{number}"}, timeout=60) as http:
+            asked = await http.post(f"{one.url}/v1/responses", json={"input": "Hello!", "max_output_tokens": 2})
+            path = f"/v1/responses/{asked.json()['id']}"
+            assert (await http.get(other.url + path)).status_code == 200
+            await http.delete(one.url + path)
+            assert (await http.get(other.url + path)).status_code == 404
+            user = f"/v1/users/leaver-{number}"
+            assert (await http.delete(one.url + user)).status_code == 202
+            assert (await http.get(f"{other.url}{user}/erasure")).json()["status"] in {"erasing", "done"}
+            assert (await http.get(f"{other.url}/v1/conversations")).json()["conversations"] == []
 
 
 async def test_sharing_gateways_look_at_and_cancel_answers_of_any_user(gateways: Gateways) -> None:

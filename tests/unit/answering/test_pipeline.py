@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import weakref
 from collections.abc import Sequence
 from functools import partialmethod
@@ -14,7 +15,7 @@ from app.answering.pipeline import Answering
 from app.delivery.inflight import InFlight
 from app.delivery.resume.quarantine import MOST_ATTEMPTS
 from app.policy.file import Policy
-from app.wire.event import ATTEMPT, EventType, Notice, TokenEvent
+from app.wire.event import ATTEMPT, IGNORED, EventType, Notice, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
 from models.chat import ChatMessage, ToolCall
 from models.generation import End, FinishReason, Job, Stream, StreamEvent, Usage
@@ -218,6 +219,18 @@ async def test_what_is_not_remembered(fields: dict[str, Any], has_texts: bool, i
     told = await answered(**fields)
     assert told.turn is not None
     assert (bool(told.turn.answer), told.row is not None) == (has_texts, is_remembered)
+
+
+async def test_the_sender_is_told_of_fields_that_a_request_does_not_know() -> None:
+    def misspell(inflight: InFlight) -> None:
+        inflight.accepted = dataclasses.replace(inflight.accepted, ignored=("max_toks (did you mean max_tokens?)",))
+
+    told = await answered(prepare=misspell)
+    (notice,) = [event.notice for event in told.events if event.notice is not None and event.notice.code == IGNORED]
+    assert notice.message == "max_toks (did you mean max_tokens?): no field of a request, so it has no effect"
+    assert notice.details == {"fields": ["max_toks (did you mean max_tokens?)"]}
+    assert told.events[0].notice == notice, "before the first token"
+    assert IGNORED not in {event.notice.code for event in (await answered()).events if event.notice is not None}
 
 
 async def test_the_question_of_an_answer_without_words_is_remembered() -> None:

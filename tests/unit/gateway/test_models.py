@@ -46,3 +46,14 @@ def test_what_workers_serve_counts_and_not_the_gateways_own_settings() -> None:
     assert not models.knows("default")
     models.serve(())
     assert models.names() == ["default", "shop@1"], "no worker has stated any"
+
+
+def test_a_name_is_unknown_only_once_workers_have_stated_theirs() -> None:
+    models = ServedModels(["demo"], adapters=["tone"])
+    assert not models.is_unknown("gpt-4"), "no worker has said what it serves"
+    models.serve(["demo", "small"])
+    for name in ("demo", "small", "small@1", "default", "auto", "tone"):
+        assert not models.is_unknown(name)
+    assert models.is_unknown("gpt-4")
+    models.answered("gpt-4@7")
+    assert not models.is_unknown("gpt-4@7"), "a version that has answered"

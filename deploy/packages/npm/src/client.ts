@@ -1,4 +1,5 @@
 import { AnswerFailedError } from './errors.js'
+import { checkFields } from './fields.js'
 import { Http, type Options } from './http.js'
 import { newRequestId } from './ids.js'
 import { Answer, ReaderRule, type ToolCall, type Update } from './reader.js'
@@ -74,10 +75,11 @@ export class Parley {
 
   /**
    * Send a request; its answer is generated whether or not anybody follows it. It is sent again under the same id
-   * until a gateway has it, and is asked once.
+   * until a gateway has it, and is asked once. Throws a `TypeError` for a field that a request does not know.
    */
   async ask(ask: string | Ask, { signal }: { signal?: AbortSignal } = {}): Promise<Following> {
-    const given = typeof ask === 'string' ? { prompt: ask } : ask
+    const given: Ask = typeof ask === 'string' ? { prompt: ask } : ask
+    checkFields(Object.keys(given).filter((name) => given[name] !== undefined))
     const requestId = given.request_id ?? newRequestId()
     await this.#http.ask({ ...given, request_id: requestId }, signal)
     return this.follow(requestId, { signal })

@@ -17,6 +17,8 @@ export interface Options {
 
 const PAUSE_MS = 100
 const LONGEST_PAUSE_MS = 2000
+/** A page that waits in silence looks as if it hung. */
+const TOLD_AFTER_MS = 5000
 /** A gateway sends a comment every 5 seconds while an answer waits; one that misses three hangs. */
 const SILENT_MS = 15_000
 /** Longer than a gateway waits for anything before it replies. */
@@ -155,6 +157,7 @@ class Silence {
 class Patience {
   #since = performance.now()
   #pauseMs = PAUSE_MS
+  #isTold = false
 
   constructor(readonly ms: number) {}
 
@@ -170,6 +173,10 @@ class Patience {
     if (!isLost && !(error instanceof RefusedError && AGAIN.has(error.status))) throw error
     if (performance.now() - this.#since > this.ms) {
       throw isLost ? new UnreachableError(`nothing was heard for ${this.ms} ms: ${error.message}`) : error
+    }
+    if (performance.now() - this.#since > TOLD_AFTER_MS && !this.#isTold) {
+      this.#isTold = true
+      console.warn(`parley-client: nothing was heard for ${TOLD_AFTER_MS} ms: ${error.message}; trying again`)
     }
     await new Promise((resolve) => setTimeout(resolve, this.#pauseMs))
     this.#pauseMs = Math.min(2 * this.#pauseMs, LONGEST_PAUSE_MS)

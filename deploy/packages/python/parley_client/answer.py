@@ -7,6 +7,7 @@ from typing import Any
 
 Event = dict[str, Any]
 """A record of `tokens`; its fields are in Parley's app/wire/README.md."""
+_SHOWN = 60
 
 
 def next_index(event: Event) -> int:
@@ -14,7 +15,7 @@ def next_index(event: Event) -> int:
     return int(event["index"]) + len(event.get("tokens") or ())
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Answer:
     """The events that count. `position` is the index at which the next one is expected."""
 
@@ -26,6 +27,12 @@ class Answer:
     position: int = 0
     segments: list[Event] = field(default_factory=list)
     end: Event | None = None
+
+    def __repr__(self) -> str:
+        """One line; the events may have thousands."""
+        text = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}..."
+        how = "under way" if self.end is None else self.end.get("finish_reason") or self.end["type"]
+        return f"Answer(request_id={self.request_id!r}, text={text!r}, {how}, {self.position} tokens)"
 
     @property
     def text(self) -> str:

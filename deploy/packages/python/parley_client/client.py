@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from parley_client.answer import Answer, Event, Update, next_index
 from parley_client.errors import AnswerFailedError
+from parley_client.fields import check_fields
 from parley_client.http import SILENT_S, HttpTransport
 from parley_client.rule import ReaderRule
 from parley_client.transport import Records, Transport, new_request_id
@@ -105,8 +106,10 @@ class AsyncParley:
         """Send a request; its answer is generated whether or not anybody follows it.
 
         `prompt` continues the conversation that Parley keeps, `messages` are the whole context. `fields` are the others
-        of a record of `requests`, as `max_tokens`. Raises `RefusedError` or `UnreachableError`.
+        of a record of `requests`, as `max_tokens`. Raises `RefusedError` or `UnreachableError`, and `TypeError` for a
+        field that a request does not know.
         """
+        check_fields(fields)
         given = {"prompt": prompt, "messages": messages, "conversation_id": conversation, **fields}
         request_id = request_id or new_request_id()
         request = {"request_id": request_id, **{name: value for name, value in given.items() if value is not None}}

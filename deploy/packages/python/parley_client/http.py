@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
@@ -15,11 +16,15 @@ from parley_client.answer import Event
 from parley_client.errors import RefusedError, UnreachableError
 from parley_client.transport import Records
 
+log = logging.getLogger(__name__)
+
 SILENT_S = 15.0
 """A gateway sends a comment every 5 seconds while an answer waits; one that misses three hangs."""
 _CALL_S = 60.0
 """Longer than a gateway waits for anything before it replies."""
 _LONGEST_PAUSE_S = 2.0
+_TOLD_AFTER_S = 5.0
+"""A program that waits in silence looks as if it hung."""
 _AGAIN = frozenset({429, 500, 502, 503, 504})
 
 
@@ -46,6 +51,7 @@ class HttpTransport:
         timeout = httpx.Timeout(10.0, read=_CALL_S)
         self._http = httpx.AsyncClient(base_url=url.rstrip("/"), headers=headers, params=params, timeout=timeout)
         self._patience_s = patience_s
+        self._is_told = False
         self._silent = httpx.Timeout(10.0, read=silent_s)
 
     async def start(self) -> None:
@@ -129,7 +135,12 @@ class HttpTransport:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _check_patience(self, since: float, cause: object) -> None:
-        if time.monotonic() - since < self._patience_s:
+        waited_s = time.monotonic() - since
+        if waited_s < self._patience_s:
+            if waited_s >= _TOLD_AFTER_S and not self._is_told:
+                self._is_told = True
+                what = str(cause) or type(cause).__name__
+                log.warning("%s: nothing was heard for %.0f s: %s; trying again", self._http.base_url, waited_s, what)
             return
         if isinstance(cause, _AgainError):
             raise cause.refused

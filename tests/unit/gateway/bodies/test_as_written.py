@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from app.gateway.bodies.as_written import as_written
+from app.gateway.bodies.as_written import Ignored, as_written
 from app.gateway.bodies.ask import AskBody
 from app.gateway.bodies.parameters import ignored_header
 from app.gateway.bodies.reading import parse
@@ -115,7 +115,7 @@ def test_unknown_fields_are_named_at_every_depth(kind: Any, body: dict[str, Any]
     plain = read(kind, body)
     for owner in owners.values():
         owner |= {"made_up": 1, "unset": None}
-    ignored: dict[str, None] = {}
+    ignored: Ignored = {}
     assert msgspec.convert(as_written(body, kind, ignored), kind, str_keys=True) == plain
     assert all(name.endswith(".made_up") for name in ignored)
     assert bool(ignored) == bool(owners)
@@ -135,6 +135,11 @@ def test_the_messages_of_a_websocket_are_read_alike() -> None:
     follow = read(Message, {"type": "follow", "request_id": "r", "starting_after": None})
     assert isinstance(follow, FollowMessage)
     assert follow.starting_after == 0
+
+
+def test_a_nested_name_is_told_with_the_one_that_is_meant() -> None:
+    _, vain = parse(b'{"messages": [{"role": "user", "contnt": "hi", "weight": 1}]}', ChatBody)
+    assert vain == ["messages[].contnt (did you mean content?)", "messages[].weight"]
 
 
 def test_the_header_is_short_and_printable() -> None:

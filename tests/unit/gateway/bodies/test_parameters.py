@@ -29,6 +29,14 @@ def test_every_parameter_of_openais_client_is_in_the_table() -> None:
     assert set(CompletionCreateParamsBase.__annotations__) - known == set()
 
 
+def test_an_unknown_parameter_is_named_with_the_one_that_is_meant() -> None:
+    assert check(max_toks=3, temperature=1.0, weather="fine", service_tier="auto") == [
+        "service_tier",
+        "max_toks (did you mean max_tokens?)",
+        "weather",
+    ]
+
+
 def test_no_parameter_is_honoured_and_ignored() -> None:
     assert not set(HONOURED) & set(IGNORED)
     assert not set(IGNORED) & set(UNSUPPORTED)

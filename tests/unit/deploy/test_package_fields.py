@@ -1,0 +1,53 @@
+"""The client packages know the fields of a request, and nothing of `app`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from parley_client.answer import Answer
+from parley_client.fields import FIELDS, check_fields
+
+from app.gateway.bodies.ask import AskBody
+from app.wire.request import Request
+
+NPM = Path(__file__).parents[3] / "deploy" / "packages" / "npm" / "src" / "fields.ts"
+
+
+def test_both_packages_know_every_field_of_a_request() -> None:
+    fields = {*Request.__struct_fields__, *AskBody.__struct_fields__}
+    assert fields == FIELDS
+    written = re.search(r"`([^`]+)`", NPM.read_text())
+    assert written is not None
+    assert {*written[1].split()} == fields
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("max_toks", "max_tokens"),
+        ("maxTokens", "max_tokens"),
+        ("temprature", "temperature"),
+        ("converstion_id", "conversation_id"),
+    ],
+)
+def test_a_misspelt_field_is_refused_with_the_one_that_is_meant(name: str, meant: str) -> None:
+    check_fields(["max_tokens", "seed"])
+    with pytest.raises(TypeError, match=f"ask: '{name}' is no field of a request; did you mean '{meant}'"):
+        check_fields(["seed", name])
+
+
+def test_a_field_like_no_other_is_refused_too() -> None:
+    with pytest.raises(TypeError, match="'zzz' is no field of a request; the fields are in"):
+        check_fields(["zzz"])
+
+
+def test_an_answer_is_shown_in_one_line() -> None:
+    answer = Answer("ann", "r1")
+    for index in range(1000):
+        answer.append({"type": "token", "index": index, "epoch": 1, "tokens": [1], "text": "a\n"})
+    shown = repr("a\n" * 30 + "...")
+    assert repr(answer) == f"Answer(request_id='r1', text={shown}, under way, 1000 tokens)"
+    answer.append({"type": "done", "index": 1000, "epoch": 1, "finish_reason": "length"})
+    assert repr(answer).endswith("length, 1000 tokens)")
