@@ -45,3 +45,12 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock file."""
+    try:
+        with path.open("r") as lock:
+            return not _try_lock(lock.fileno())
+    except OSError:
+        return False

@@ -7,12 +7,12 @@ import errno
 import os
 import socket
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from app.delivery.commits.changelog import create_changelogs
 from app.faust import pins
-from app.folder_lock import LockedError, locked
+from app.folder_lock import LockedError, is_locked, locked
 from app.kafka.broker_version import check_version
 from app.kafka.errors import KafkaAwayError, KafkaUnusableError
 from app.kafka.patience import START_WAIT_S, once_kafka_answers
@@ -34,6 +34,7 @@ _UNUSABLE = (
 )
 _START_WAIT_S = START_WAIT_S
 _LOCK_S = 3.0
+_PORTS = 100
 
 
 class Unusable(Exception):  # noqa: N818
@@ -51,7 +52,7 @@ def check_setup(parley: Settings, held: ExitStack, web: tuple[str, int] | None) 
     try:
         pins.check()
         check_folders(parley, read_policy(parley))
-        _lock(parley.data_dir, held)
+        _lock(parley.data_dir, held, web)
         if web is not None:
             _check_port(*web)
         asyncio.run(_check_kafka(parley))
@@ -61,13 +62,31 @@ def check_setup(parley: Settings, held: ExitStack, web: tuple[str, int] | None) 
         raise Unusable(str(error)) from None
 
 
-def _lock(folder: Path, held: ExitStack) -> None:
+def _lock(folder: Path, held: ExitStack, web: tuple[str, int] | None) -> None:
     """Lock the data directory. Two workers with one directory would be the same group member to Kafka and evict each
     other.
     """
     busy = f"{folder} is in use by another worker"
-    remedy = "stop that one, or give this one its own PARLEY_DATA_DIR"
+    own = f"PARLEY_DATA_DIR={_free_folder(folder)}"
+    if web is not None and (port := _free_port(*web)) != web[1]:
+        own += f" and --web-port {port}"
+    remedy = f"stop that one, or give this one its own: {own}"
     held.enter_context(locked(folder / "lock", busy, report, _LOCK_S, remedy=remedy))
+
+
+def _free_folder(folder: Path) -> Path:
+    """One beside it that no worker uses."""
+    others = (folder.with_name(f"{folder.name}-{number}") for number in range(2, 1000))
+    return next(one for one in others if not is_locked(one / "lock"))
+
+
+def _free_port(host: str, port: int) -> int:
+    """This one, or the next one that is free; itself if none is."""
+    for one in range(port, min(port + _PORTS, 1 << 16)):
+        with suppress(Unusable):
+            _check_port(host, one)
+            return one
+    return port
 
 
 def _check_port(host: str, port: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from app.commands.terminal import WrongUseError, note, settings_of_terminal
 from app.foreign.formats import decoder_of
 from app.policy.check import checked
 from app.policy.file import Policy, PolicyError
+from app.policy.guard_rules import PROFANITY, judged
 from app.printable import printable
 from models.checkpoint_files import CheckpointError, check_folder
 
@@ -54,6 +56,7 @@ def _missing(policy: Policy) -> list[str]:
         mistakes += _no_key(f"models.{name}", spec.api_key_env)
     if policy.guard.moderation is not None:
         mistakes += _no_key("guard.moderation", policy.guard.moderation.api_key_env)
+    mistakes += _no_package(policy)
     for at, rules in enumerate(policy.intake):
         if not rules.schema or (rules.format == "protobuf" and not rules.message):
             continue
@@ -62,6 +65,25 @@ def _missing(policy: Policy) -> list[str]:
         except PolicyError as error:
             mistakes.append(f"intake[{at}]: {error}")
     return mistakes
+
+
+def _no_package(policy: Policy) -> list[str]:
+    """Packages of extras that a worker would lack at its start."""
+    guard = policy.guard
+    has_profanity = PROFANITY in judged(guard.prompt) | judged(guard.answer)
+    has_outside = any(spec.engine == "openai" for spec in policy.models.values())
+    needed = (
+        (guard.masks, "guard.pii", "spacy", "guard"),
+        (guard.masks, "guard.pii", "presidio_analyzer", "guard"),
+        (has_profanity, "guard: profanity", "profanity_check", "guard"),
+        (guard.moderation is not None, "guard.moderation", "openai", "outside"),
+        (has_outside, "models: engine = 'openai'", "openai", "outside"),
+    )
+    return [
+        f"{where} needs the package {package}: install Parley with its extra `{extra}`"
+        for is_needed, where, package, extra in needed
+        if is_needed and find_spec(package) is None
+    ]
 
 
 def _no_key(table: str, variable: str | None) -> list[str]:

@@ -55,7 +55,7 @@ class ModelSettings(BaseSettings):
     speculation: Literal["off", "lookup", "auto"] = Field(
         "off", description="speculative decoding: `lookup` drafts from the text, `auto` also from the draft model"
     )
-    draft_model: str = Field("", description="draft model, with the same tokenizer as `PARLEY_MODEL`")
+    draft_model: str = Field("", description="draft model of the torch engine, with the tokenizer of `PARLEY_MODEL`")
     tool_format: str = Field("", description="how the model writes calls of tools; empty: as its chat template shows")
     vllm_args: str = Field("", description="additional `AsyncEngineArgs` of vLLM, as a JSON object")
     paced_tokens_per_s: float = Field(50.0, gt=0, description="tokens/s of each answer of the `paced` engine")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -75,9 +76,13 @@ async def test_a_broker_that_is_not_there_is_waited_for_and_is_no_wrong_use(pace
 async def test_a_data_directory_that_another_worker_has(paced: Settings, tmp_path: Path) -> None:
     with WorkerProcess(paced, tmp_path / "first.log") as first:
         await asyncio.to_thread(first.wait_joined)
-        waiting, line = printed(paced, tmp_path, 2)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            waiting, line = printed(paced, tmp_path, 2, ("--web-bind", "127.0.0.1", "--web-port", str(port)))
         assert "waiting for it" in waiting, "a former worker may be about to end"
-        assert "PARLEY_DATA_DIR" in line
+        assert re.search(rf"its own: PARLEY_DATA_DIR={re.escape(str(paced.data_dir))}-2 and --web-port \d+$", line), (
+            line
+        )
         assert first.stop() == 0
 
 

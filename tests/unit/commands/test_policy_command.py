@@ -57,3 +57,12 @@ def test_a_good_file_has_none_and_no_file_is_wrong_use(tmp_path: Path, monkeypat
     assert checked(str(tmp_path / "none.toml")).exit_code == 2
     path.write_text("[models")
     assert "not TOML" in checked(str(path)).stderr
+
+
+def test_a_package_that_a_worker_would_lack_is_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.commands.policy.find_spec", lambda package: None if package == "spacy" else object())
+    path = tmp_path / "policy.toml"
+    path.write_text('[guard]\npii = "mask"\nprompt = { profanity = "flag" }\n')
+    found = checked(str(path))
+    assert found.exit_code == 2
+    assert found.stdout == "guard.pii needs the package spacy: install Parley with its extra `guard`\n"
