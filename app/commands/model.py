@@ -80,6 +80,16 @@ def _settings_for(name: str) -> Settings:
     end_at_signals()
     # Each warning of the libraries is in the report or in the error.
     logging.getLogger("transformers").setLevel(logging.ERROR)
+    _tell_of_conversions()
     settings = settings_of_terminal()
     engine = "torch" if settings.engine == "paced" else settings.engine
     return settings.model_copy(update={"model": name or settings.model, "engine": engine})
+
+
+def _tell_of_conversions() -> None:
+    """A GGUF file is converted at its first use, which takes a minute."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    conversions = logging.getLogger("models.gguf")
+    conversions.handlers, conversions.propagate = [handler], False
+    conversions.setLevel(logging.INFO)

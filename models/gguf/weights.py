@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,9 @@ from models.checkpoint_files import CheckpointError
 from models.gguf.architecture import ROPE_FACTORS, set_llama3_rotation
 from models.gguf.file import GgufFile, names
 
+log = logging.getLogger(__name__)
+
+PROGRESS_S = 5.0
 _HEAD = "lm_head.weight"
 
 
@@ -35,7 +40,11 @@ def read_weights(file: GgufFile, config: Any) -> dict[str, Tensor]:
     if unknown := file.tensors.keys() - known.keys() - {ROPE_FACTORS}:
         raise CheckpointError(f"its {file.architecture} has {names(unknown)}, which is not implemented")
     weights: dict[str, Tensor] = {}
-    for name, tensor in file.tensors.items():
+    told = time.monotonic()
+    for number, (name, tensor) in enumerate(file.tensors.items()):
+        if time.monotonic() - told > PROGRESS_S:
+            told = time.monotonic()
+            log.info("still converting: %d of %d tensors", number, len(file.tensors))
         values = gguf.dequantize(tensor.data, tensor.tensor_type)
         if name == ROPE_FACTORS:
             set_llama3_rotation(config, values.copy())

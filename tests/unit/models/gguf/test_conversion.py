@@ -1,5 +1,9 @@
 """A GGUF file is the model that it was made from, or it is refused with one line."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -92,6 +96,55 @@ def test_a_file_is_converted_once(llama, tmp_path, cache, monkeypatch):
     assert CheckpointFiles.find(str(path)) == first
     assert first.version.startswith("x.gguf@")
     assert [made.name for made in cache.iterdir()] == [first.folder.name]
+
+
+def test_another_template_takes_the_weights_that_are_there(llama, tmp_path, cache, monkeypatch):
+    del llama.values["tokenizer.chat_template"]
+    path = llama.write(tmp_path / "x.gguf")
+    plain = CheckpointFiles.find(str(path)).folder
+    monkeypatch.setattr("models.gguf.conversion._convert", None)
+    folders = [plain]
+    for template in ("{{ messages }}", "{{ messages }}!"):
+        (tmp_path / "chat_template.jinja").write_text(template)
+        folders.append(CheckpointFiles.find(str(path)).folder)
+        assert load(path).tokenizer.chat_template == template
+    assert len({*folders}) == 3
+    assert len({(folder / "model.safetensors").stat().st_ino for folder in folders}) == 1
+    (tmp_path / "chat_template.jinja").unlink()
+    assert load(path).tokenizer.chat_template is None
+
+
+def test_what_a_killed_conversion_leaves_is_not_used_and_goes(llama, tmp_path, cache):
+    path = llama.write(tmp_path / "x.gguf")
+    program = (
+        "import os, sys, pathlib; from models.gguf import conversion\n"
+        "conversion.cache_folder = lambda: pathlib.Path(sys.argv[2])\n"
+        "conversion._write_model = lambda *_: os.kill(os.getpid(), 9)\n"
+        "conversion.convert_gguf(pathlib.Path(sys.argv[1]))"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, path, cache], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert [one.name.startswith(".converting-") for one in cache.iterdir()] == [True]
+    folder = CheckpointFiles.find(str(path)).folder
+    assert [*cache.iterdir()] == [folder]
+    assert load(path).model.dtype is torch.float32
+
+
+def test_a_conversion_says_where_and_how_large_and_which_others_there_are(llama, tmp_path, caplog):
+    caplog.set_level("INFO", logger="models.gguf")
+    path = llama.write(tmp_path / "x.gguf")
+    first = CheckpointFiles.find(str(path)).folder
+    llama.values["general.name"] = "another"
+    second = CheckpointFiles.find(str(llama.write(path))).folder
+    begun, done, again, _, other = caplog.messages
+    assert begun == f"converting x.gguf into {first}: once, a minute or more"
+    assert done.startswith("converted x.gguf in ")
+    assert done.endswith(f"s: {first} has 0 MB")
+    assert str(second) in again
+    assert other.startswith(f"{first} (0 MB) is of another x.gguf")
+    caplog.clear()
+    CheckpointFiles.find(str(path))
+    assert not caplog.messages
 
 
 def test_quantized_weights_are_dequantized_to_bfloat16(llama, tmp_path):
