@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,11 +111,32 @@ def _check(name: str, folder: Path) -> None:
             raise CheckpointError(f"model {name}: {path.name} {fault}; fetch it again")
     for index in folder.glob("*.safetensors.index.json"):
         try:
-            shards = set(json.loads(index.read_text())["weight_map"].values())
+            listed: dict[str, str] = json.loads(index.read_text())["weight_map"]
+            shards = set(listed.values())
         except (ValueError, KeyError, AttributeError, TypeError):
             raise CheckpointError(f"model {name}: {index.name} is not an index of weights; fetch it again") from None
         if absent := sorted(str(shard) for shard in shards if not (folder / str(shard)).is_file()):
             raise CheckpointError(f"model {name}: {absent[0]}, which {index.name} lists, is missing; fetch it again")
+        if (wrong := _disagreement(folder, listed)) is not None:
+            raise CheckpointError(f"model {name}: {wrong}; {index.name} is of other files: fetch all of them again")
+
+
+def _disagreement(folder: Path, listed: Mapping[str, str]) -> str | None:
+    """Where the shards do not have the tensors that an index lists, each once."""
+    found: dict[str, str] = {}
+    for shard in sorted(set(listed.values())):
+        for tensor in _tensors(folder / shard):
+            if tensor in found:
+                return f"{tensor} is in both {found[tensor]} and {shard}"
+            found[tensor] = shard
+    wrong = next((one for one, shard in listed.items() if found.get(one) != shard), None)
+    return None if wrong is None else f"{wrong} is not in {listed[wrong]}"
+
+
+def _tensors(path: Path) -> list[str]:
+    with path.open("rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    return [name for name in header if name != "__metadata__"]
 
 
 def _fault(path: Path) -> str | None:

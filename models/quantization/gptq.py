@@ -8,9 +8,11 @@ A layer of K inputs and N outputs is stored as
     g_idx    int32 [K]                  the group of each input
 
 and stands for `(quant - zero) * scale`. Format v1 (`checkpoint_format: gptq`, the only one of AutoGPTQ) stores each
-zero point less one, which wraps at zero; v2 stores it as it is. With act-order neighbouring inputs are of different
-groups: they are sorted by group here, once, and the layer permutes what it is given. Bits and group size follow
-from the shapes, so GPTQModel's `dynamic` overrides, which differ from module to module, need no rules of their own.
+zero point less one, which wraps at zero; v2 stores it as it is. Symmetric quants have one zero point, the middle, and
+it says which of both a layer is, whatever the checkpoint says: some programs write v2 and call it v1. With act-order
+neighbouring inputs are of different groups: they are sorted by group here, once, and the layer permutes what it is
+given. Bits and group size follow from the shapes, so GPTQModel's `dynamic` overrides, which differ from module to
+module, need no rules of their own.
 """
 
 from __future__ import annotations
@@ -51,8 +53,16 @@ class Layer:
         return restored
 
 
-def read_layer(name: str, tensors: Mapping[str, Tensor], inputs: int, outputs: int, checkpoint_format: str) -> Layer:
-    """The layer `name`; raises `QuantizationError` if its tensors do not fit together or to the model."""
+def read_layer(
+    name: str,
+    tensors: Mapping[str, Tensor],
+    inputs: int,
+    outputs: int,
+    checkpoint_format: str,
+    *,
+    is_symmetric: bool = False,
+) -> Layer:
+    """The layer `name`; raises `QuantizationError` if its tensors do not fit each other, the model or its config."""
     bits = layer_bits(name, tensors["qweight"], inputs, outputs)
     scales = tensors["scales"].float()
     groups = len(scales)
@@ -61,12 +71,25 @@ def read_layer(name: str, tensors: Mapping[str, Tensor], inputs: int, outputs: i
         raise QuantizationError(f"{name}: its tensors do not fit together: {shapes}")
     quants = _unpack(tensors["qweight"].T, bits)
     zeros = _unpack(tensors["qzeros"], bits)
-    if checkpoint_format == V1:
+    if _format(name, zeros, bits, checkpoint_format, is_symmetric=is_symmetric) == V1:
         zeros = (zeros + 1) & (2**bits - 1)
     size, order = _groups(name, tensors.get("g_idx"), inputs, groups)
     if order is not None:
         quants = quants[:, order]
     return Layer(quants.contiguous(), scales, zeros, size, bits, order)
+
+
+def _format(name: str, stored: Tensor, bits: int, checkpoint_format: str, *, is_symmetric: bool) -> str:
+    middle = 2 ** (bits - 1)
+    for zero, its in ((middle, V2), (middle - 1, V1)):
+        if bool((stored == zero).all()):
+            return its
+    if is_symmetric:
+        raise QuantizationError(
+            f"{name}: its config says sym, whose zero points are stored as {middle} or {middle - 1}, and they are "
+            f"{int(stored.min())} to {int(stored.max())}; correct sym, or quantize it again"
+        )
+    return checkpoint_format
 
 
 def layer_bits(name: str, qweight: Tensor, inputs: int, outputs: int) -> int:

@@ -33,9 +33,10 @@ PARTS = ("qweight", "qzeros", "scales", "g_idx", "bias")
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """The quantization section of a checkpoint's config."""
+    """The quantization section of a checkpoint's config. `symmetric_bits`: layers of so many bits are symmetric."""
 
     checkpoint_format: str
+    symmetric_bits: int | None = None
     name: str = "gptq"
 
 
@@ -44,15 +45,18 @@ def gptq_config(folder: Path, config: Any) -> Quantized | None:
     quantization = getattr(config, "quantization_config", None) or _of_file(folder / "quantize_config.json")
     if not quantization:
         return None
-    if not isinstance(quantization, dict):
+    if hasattr(quantization, "to_dict"):
         quantization = quantization.to_dict()
+    if not isinstance(quantization, dict):
+        raise QuantizationError("its quantization config is no JSON object; fetch quantize_config.json again")
     method = str(quantization.get("quant_method") or "gptq")
     if method != "gptq":
         raise QuantizationError(f"it is quantized with {method}; of quantized checkpoints the engine reads GPTQ")
     kind = "marlin" if quantization.get("is_marlin_format") else str(quantization.get("checkpoint_format") or V1)
     if kind not in (V1, V2):
         raise QuantizationError(f"its checkpoint_format is {kind}; {V1} and {V2} are read")
-    return Quantized(kind)
+    is_uniform = quantization.get("sym") is True and not quantization.get("dynamic")
+    return Quantized(kind, quantization.get("bits") if is_uniform else None)
 
 
 def _of_file(path: Path) -> Any:
@@ -71,7 +75,10 @@ def load_gptq(
     """
     state: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        state |= load_file(path)
+        tensors = load_file(path)
+        if twice := sorted(name for name in tensors.keys() & state if not torch.equal(tensors[name], state[name])):
+            raise QuantizationError(f"{twice[0]} is in two of its files, and differs; remove one of them")
+        state |= tensors
     names = {name.removesuffix(".qweight") for name in state if name.endswith(".qweight")}
     if not names:
         raise QuantizationError("its config says GPTQ, and its files hold no quantized layer")
@@ -157,8 +164,16 @@ def _fill(model: Any, quantized: Quantized, dtype: torch.dtype, device: torch.de
     plain: Counter[str] = Counter()
     for name, slot in slots:
         tensors = dict(slot.named_buffers())
-        bits.add(layer_bits(name, tensors["qweight"], slot.inputs, slot.outputs))
-        layer = read_layer(name, tensors, slot.inputs, slot.outputs, quantized.checkpoint_format)
+        its_bits = layer_bits(name, tensors["qweight"], slot.inputs, slot.outputs)
+        bits.add(its_bits)
+        layer = read_layer(
+            name,
+            tensors,
+            slot.inputs,
+            slot.outputs,
+            quantized.checkpoint_format,
+            is_symmetric=its_bits == quantized.symmetric_bits,
+        )
         bias = tensors.get("bias")
         if reason := why_not(slot.outputs, slot.inputs, layer.group_size, device, dtype):
             plain[reason] += 1

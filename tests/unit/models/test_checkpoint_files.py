@@ -5,6 +5,7 @@ import pickle
 import shutil
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from models.checkpoint_files import CheckpointError, CheckpointFiles
 from models.checkpoints import load_checkpoint
@@ -50,6 +51,19 @@ def test_a_shard_that_is_not_there_is_told(folder):
     index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     assert "model-00002-of-00002.safetensors, which model.safetensors.index.json lists, is missing" in refused(folder)
+
+
+def test_an_index_of_other_files_is_told(folder):
+    weights = load_file(folder / "model.safetensors")
+    one, two = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    first = dict(list(weights.items())[:3])
+    listed = {name: one if name in first else two for name in weights}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": listed}))
+    (folder / "model.safetensors").rename(folder / two)
+    save_file(first, folder / one)
+    assert f"is in both {one} and {two}; model.safetensors.index.json is of other files" in refused(folder)
+    save_file({name: weights[name] for name in [*weights][3:-1]}, folder / two)
+    assert f"{[*weights][-1]} is not in {two}" in refused(folder)
 
 
 def test_an_index_that_is_none_is_told(folder):

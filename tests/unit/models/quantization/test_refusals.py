@@ -42,6 +42,11 @@ def change(folder, **parts):
     save_file(state, path, metadata={"format": "pt"})
 
 
+def twice(folder):
+    (path,) = folder.glob("*.safetensors")
+    save_file({name: tensor + 1 for name, tensor in load_file(path).items()}, folder / "another.safetensors")
+
+
 def rename(folder, name):
     (path,) = folder.glob("*.safetensors")
     state = {key.replace(LAYER, name): tensor for key, tensor in load_file(path).items()}
@@ -55,6 +60,8 @@ def rename(folder, name):
         (lambda folder: tell(folder, quant_method="awq"), "quantized with awq"),
         (lambda folder: tell(folder, checkpoint_format="marlin"), "checkpoint_format is marlin"),
         (lambda folder: tell(folder, is_marlin_format=True), "checkpoint_format is marlin"),
+        (lambda folder: change(folder, qzeros=lambda q: q + 1), f"{LAYER}: its config says sym, whose zero points"),
+        (twice, r"is in two of its files, and differs"),
         (lambda folder: change(folder, qweight=lambda q: q[:4]), "has 2 bits"),
         (lambda folder: change(folder, qweight=lambda q: q[:, :64]), r"is not of a layer \[96, 64\]"),
         (lambda folder: change(folder, qzeros=lambda q: q[:1]), "do not fit together"),
@@ -79,3 +86,16 @@ def test_a_config_that_says_gptq_over_plain_weights_is_refused(tmp_path):
     (folder / "quantize_config.json").write_text(json.dumps({"bits": 4, "quant_method": "gptq"}))
     with pytest.raises(CheckpointError, match="hold no quantized layer"):
         load_checkpoint(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("written", "said"), [("gptq", "gptq_v2"), ("gptq_v2", "gptq")])
+def test_symmetric_zero_points_say_themselves_which_format_they_have(tmp_path, bits, written, said):
+    folder = tiny.save(tmp_path / "tiny")
+    quantize_checkpoint(folder, {}, Format(bits=bits, version=written))
+    honest = load_checkpoint(str(folder), device="cpu", dtype="float32").model
+    tell(folder, checkpoint_format=said)
+    ids = torch.tensor([[7, 40, 90, 3]])
+    assert torch.equal(
+        load_checkpoint(str(folder), device="cpu", dtype="float32").model(ids).logits, honest(ids).logits
+    )
