@@ -10,7 +10,9 @@ import msgspec
 MAX_DEPTH = 32
 """Levels of nesting of a record, itself included: Protobuf's own limit of 100 leaves this for `metadata`."""
 MAX_BRACKETS = 25_000
-"""Objects and lists of a record: a megabyte can hold half a million, and the event loop waits for each."""
+"""Objects and lists of a record or body. An empty one takes 2 bytes as JSON and 64 as a Python object, so a limit in
+bytes bounds neither memory nor the time for which the event loop waits.
+"""
 MAX_DIGITS = 300
 """Of a number in JSON: fewer than the largest float has."""
 MAX_STOP_STRINGS = 16

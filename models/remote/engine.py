@@ -194,9 +194,10 @@ class RemoteEngine:
 
     def _refused(self, server: Server, answer: RemoteAnswer, error: Any, tried: Sequence[Server]) -> None:
         """The server replied with an error instead of an answer."""
-        if error.status_code in _TOO_LONG and _says_too_long(error) and self._shorten(answer):
+        is_too_long = error.status_code in _TOO_LONG and _says_too_long(error)
+        if is_too_long and self._shorten(answer):
             return
-        if error.status_code in _BAD_REQUEST and error.status_code not in _MISCONFIGURED:
+        if is_too_long or (error.status_code in _BAD_REQUEST and error.status_code not in _MISCONFIGURED):
             log.warning("%s refuses a request: %s", server.address, _kind(error))
             filtered = ": its content filter" if error.code == "content_filter" else ""
             _refuse(answer, f"the model's server refuses the request ({_kind(error)}{filtered})")

@@ -22,13 +22,9 @@ from app.gateway.limits.bounds import MAX_ITEMS
 from app.tune_interpreter import uncollected
 from app.wire.error import ErrorCode
 from app.wire.json_codec import MalformedError, check_depth
-from app.wire.limits import MAX_MESSAGES
+from app.wire.limits import MAX_BRACKETS, MAX_MESSAGES
 
 MAX_BODY_BYTES = 1024 * 1024
-MAX_BRACKETS = 25_000
-"""An empty object takes 2 bytes as JSON and 64 as a Python object, so a limit in bytes bounds neither memory nor
-time.
-"""
 _SMALL_BYTES = 16 * 1024
 _MOST = {
     "messages": (MAX_MESSAGES, f"are more than {MAX_MESSAGES}"),

@@ -32,6 +32,7 @@ class OutsideServer:
         self.tokenized: list[dict[str, Any]] = []
         self.after = 0
         self.room: int | None = None  # so many messages fit into its context
+        self.too_long = (400, "This model's maximum context length is 64 tokens.")
         self.pause_s = 0.0
         self.bodies: list[dict[str, Any]] = []
         self.asked_at: list[float] = []
@@ -64,8 +65,8 @@ class OutsideServer:
         self.asked_at.append(time.monotonic())
         self.headers = dict(request.headers)
         if self.room is not None and len(body["messages"]) > self.room:
-            error = {"message": "This model's maximum context length is 64 tokens.", "code": 400}
-            return web.json_response({"error": error}, status=400)
+            status, message = self.too_long
+            return web.json_response({"error": {"message": message, "code": status}}, status=status)
         match self.trouble:
             case "429":
                 return web.json_response(

@@ -168,13 +168,24 @@ async def test_older_turns_are_left_out_until_a_conversation_fits_its_server(
     assert (answer.text, answer.reason) == (words(0, 8), "length")
 
 
+@pytest.mark.parametrize(
+    "too_long",
+    [
+        (400, "This model's maximum context length is 64 tokens."),
+        (422, "Input validation error: `inputs` must have less than 1024 tokens. Given: 1025"),  # TGI
+        (413, "Request too large for model: Limit 6000, Requested 9000"),  # Groq
+        (429, "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 60000."),  # OpenAI
+    ],
+)
 async def test_a_prompt_that_alone_does_not_fit_its_server_is_the_requests_fault(
-    servers: list[OutsideServer], new_engine: NewEngine
+    servers: list[OutsideServer], new_engine: NewEngine, too_long: tuple[int, str]
 ) -> None:
-    servers[0].room = 0
-    answer = await ask(new_engine(), job_of())
+    servers[0].room, servers[0].too_long = 0, too_long
+    engine = new_engine()
+    answer = await ask(engine, job_of())
     assert answer.reason == "invalid_request"
     assert [len(body["messages"]) for body in servers[0].bodies] == [3, 1]
+    assert engine.has_room, "no other request waits for it"
 
 
 async def test_a_server_gets_the_requests_trace_and_its_figures_are_told(
