@@ -12,7 +12,7 @@ one, and never falls below 0. Above `_LIMIT` the canary is out: new requests of 
 worker, until the route changes in the policy file or the worker starts again.
 
 What one user's prompts do to a model is no evidence for all: his answers let a sum grow only as often as those of all
-others have done.
+others have done, and so it is with the errors of the other arms.
 """
 
 from __future__ import annotations
@@ -38,6 +38,14 @@ _KEPT = 500
 _FAILURES = frozenset({ErrorCode.ENGINE_ERROR, ErrorCode.OVERLOADED})
 
 
+def _is_evidence(users: deque[str], user_id: str) -> bool:
+    """Whether one more of this user counts, who is added then: not while most are his own."""
+    if 2 * users.count(user_id) > len(users):
+        return False
+    users.append(user_id)
+    return True
+
+
 @dataclass(slots=True)
 class ShareSum:
     """The cumulative sum of log likelihood ratios for a share."""
@@ -47,10 +55,8 @@ class ShareSum:
 
     def add(self, *, hit: bool, usual: float, more: float, user_id: str) -> None:
         """`usual` is the share that is expected, `more` the increase that matters."""
-        if hit:
-            if 2 * self.users.count(user_id) > len(self.users):
-                return
-            self.users.append(user_id)
+        if hit and not _is_evidence(self.users, user_id):
+            return
         raised = min(0.99, usual + more)
         ratio = raised / usual if hit else (1 - raised) / (1 - usual)
         self.value = max(0.0, self.value + math.log(ratio))
@@ -70,13 +76,15 @@ class Canary:
     is_out: bool = False
     others: int = 0
     errors_of_others: int = 0
+    failed_others: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))  # their users
     waits: deque[int] = field(default_factory=lambda: deque(maxlen=_KEPT))
     errors: ShareSum = field(default_factory=ShareSum)
     slow: ShareSum = field(default_factory=ShareSum)
 
-    def count_other(self, *, failed: bool, wait_ms: int | None) -> None:
+    def count_other(self, *, failed: bool, wait_ms: int | None, user_id: str) -> None:
         self.others += 1
-        self.errors_of_others += failed
+        if failed and _is_evidence(self.failed_others, user_id):
+            self.errors_of_others += 1
         if wait_ms is not None:
             self.waits.append(wait_ms)
 
@@ -129,7 +137,7 @@ class Canaries:
         is_measured = accepted.former.answer is None and not failed and answer.first_at is not None
         wait_ms = max(0, (answer.first_at or 0) - accepted.at) if is_measured else None
         if plan.arm != canary.rules.arm:
-            canary.count_other(failed=failed, wait_ms=wait_ms)
+            canary.count_other(failed=failed, wait_ms=wait_ms, user_id=accepted.request.user_id)
             return None
         canary.count(failed=failed, wait_ms=wait_ms, user_id=accepted.request.user_id)
         if canary.is_out or not (canary.errors.is_over or canary.slow.is_over):

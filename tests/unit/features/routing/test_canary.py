@@ -118,3 +118,12 @@ def test_one_users_answers_take_no_arm_from_the_others_and_two_users_do(how: dic
         answered(canaries, "new", user_id="nina", **how)
         answered(canaries, "new", user_id="mallory", **how)
     assert canaries.is_out("tone", "new")
+
+
+def test_one_users_failures_at_another_arm_hide_none_of_the_canarys() -> None:
+    canaries = Canaries(POLICY)
+    for _ in range(200):
+        answered(canaries, "default", user_id="mallory", hidden=True)
+    for _ in range(40):
+        answered(canaries, "new", hidden=True)
+    assert canaries.is_out("tone", "new")
