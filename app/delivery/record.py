@@ -13,7 +13,7 @@ from app.settings import Settings
 from app.wire.codec import Record as WireRecord
 from app.wire.codec import encode
 from app.wire.error import ErrorCode, WireError
-from app.wire.headers import format_of
+from app.wire.headers import MOST_HEADERS, format_of
 from app.wire.record_size import held_bytes
 from app.wire.salvage import salvage
 
@@ -62,7 +62,10 @@ class Record:
 
     @classmethod
     def of(cls, topic: str, consumed: ConsumerRecord, *, is_foreign: bool = False) -> Record:
-        """What a consumer of this topic has read."""
+        """What a consumer of this topic has read. A record of very many headers is read without them."""
+        headers, cause = tuple(consumed.headers), cause_of(consumed)
+        if len(headers) > MOST_HEADERS:
+            headers, cause = (), cause or f"it has {len(headers)} headers, more than {MOST_HEADERS}"
         return cls(
             topic=topic,
             partition=consumed.partition,
@@ -70,8 +73,8 @@ class Record:
             timestamp=consumed.timestamp,
             key=consumed.key,
             value=consumed.value,
-            headers=tuple(consumed.headers),
-            unreadable=cause_of(consumed),
+            headers=headers,
+            unreadable=cause,
             is_foreign=is_foreign,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 HeaderPairs = Iterable[tuple[str, bytes | None]]
 Headers = HeaderPairs | Mapping[str, bytes | None] | None
@@ -18,6 +19,8 @@ WITHDRAWN = "response-deleted"
 """On a cancel: gateways serve that response no more."""
 INTAKE_FROM = "intake-from"
 """On a request made of a foreign record: its place and time (app/foreign/source.py)."""
+MOST_HEADERS = 1000
+"""Of a record: a megabyte of them is hundreds of thousands, and each reader goes through them."""
 MAX_TRACE_BYTES = 512
 TRACE_HEADERS = ("traceparent", "tracestate")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -64,7 +67,7 @@ def format_of(headers: Headers) -> WireFormat:
     """The format that the content type names; JSON by default."""
     if not headers:
         return WireFormat.JSON
-    for name, value in pairs_of(headers):
+    for name, value in islice(headers.items() if isinstance(headers, Mapping) else headers, MOST_HEADERS):
         if name.lower() == CONTENT_TYPE and value is not None:
             media_type = value.split(b";", 1)[0].strip().lower()
             if media_type in {b"application/x-protobuf", b"application/protobuf"}:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -86,3 +88,14 @@ def test_a_record_that_cannot_be_decoded_stays_so_wherever_it_is_read() -> None:
     assert record == Record(REQUESTS, 1, 5, 7, b"nina", b"{}", unreadable="its header")
     with pytest.raises(WireError, match="its header"):
         record.check_readable()
+
+
+def test_a_record_of_very_many_headers_is_refused_without_them() -> None:
+    value, headers = b'{"request_id":"r","user_id":"nina","prompt":"hi"}', (("a", b""),) * 300_000
+    consumed: Any = SimpleNamespace(partition=0, offset=0, timestamp=0, key=b"nina", value=value, headers=headers)
+    record = Record.of(REQUESTS, consumed)
+    assert record.headers == ()
+    assert record.cost < 10_000
+    with pytest.raises(WireError, match="300000 headers") as refusal:
+        record.check_readable()
+    assert refusal.value.request_id == "r"
