@@ -23,6 +23,7 @@ from app.gateway.streams.unsent import parts_of, unsent
 _encoder = msgspec.json.Encoder()
 KEEP_ALIVE = b": waiting\n\n"
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_LINE_ENDS = tuple((chr(code).encode(), b"\\u%04x" % code) for code in (0x85, 0x2028, 0x2029))
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -30,7 +31,16 @@ def server_sent(content: object, *, event_id: int | None = None, name: str | Non
     """One event, with its content as JSON."""
     head = b"" if event_id is None else b"id: %d\n" % event_id
     head += b"" if name is None else b"event: %b\n" % name.encode()
-    return b"%bdata: %b\n\n" % (head, _encoder.encode(content))
+    return b"%bdata: %b\n\n" % (head, _on_one_line(_encoder.encode(content)))
+
+
+def _on_one_line(text: bytes) -> bytes:
+    """JSON without characters that some readers of events take for the end of a line, as Python's `splitlines` does."""
+    if text.isascii():
+        return text
+    for character, escaped in _LINE_ENDS:
+        text = text.replace(character, escaped)
+    return text
 
 
 class EventStream(Response):

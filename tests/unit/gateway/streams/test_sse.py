@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
 from app.gateway.metrics import Metrics
-from app.gateway.streams.sse import EventStream
+from app.gateway.streams.sse import EventStream, server_sent
 from tests.virtual_time import in_virtual_time
 
 
@@ -79,3 +80,11 @@ async def test_a_reader_that_leaves_ends_the_stream() -> None:
     asyncio.get_running_loop().call_later(0.05, reader.leaves.set)
     _, closed = await stream(source, reader)
     assert (closed, source.closed) == (["closed"], True)
+
+
+def test_an_event_is_one_line_however_its_reader_splits_lines() -> None:
+    text = "".join(map(chr, (*range(0x250), *range(0x2000, 0x2070), 0x1F600)))
+    event = server_sent({"text": text}, event_id=3).decode()
+    number, data = event.removesuffix("\n\n").splitlines()
+    assert number == "id: 3"
+    assert json.loads(data.removeprefix("data: ")) == {"text": text}
