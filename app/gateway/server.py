@@ -21,7 +21,8 @@ from app.gateway.bodies.reading import MAX_BODY_BYTES
 from app.gateway.certificate import RenewedCertificate
 from app.gateway.gateway import Gateway
 from app.gateway.limits import bounds
-from app.gateway.middleware.connections import GuardedHttp, GuardedWebSocket
+from app.gateway.middleware.connections import GuardedHttp
+from app.gateway.middleware.guarded_socket import GuardedWebSocket
 from app.gateway.sharing.port import host_of
 from app.key_files import EncryptedKeyError, show_certificate
 from app.log_limit import LogLimit
@@ -184,7 +185,7 @@ def _public(gateway: Gateway) -> uvicorn.Config:
     # Uvicorn accepts any callable that creates a protocol, but declares a class.
     protocols: dict[str, Any] = {
         "http": partial(GuardedHttp, gate=gate),
-        "ws": partial(GuardedWebSocket, gate=gate),
+        "ws": partial(GuardedWebSocket, gate=gate, bodies=gateway.bodies),
     }
     return uvicorn.Config(
         create_application(gateway),

@@ -8,7 +8,8 @@ open. The classes here add limits to uvicorn's. A connection is in one phase at 
     OPEN   the request is complete, or became a WebSocket     the limits of users apply
 
 A request that exceeds a limit gets 431 or 408, a connection over the limit gets 503. In all cases the connection is
-closed.
+closed. So it is where many requests wait behind one another. Little is read at a time: what is read is parsed in one
+step, and may be thousands of requests or chunks.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import Any, cast
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from app.gateway.errors import ApiError
 from app.gateway.middleware.base import Middleware, refuse
@@ -32,6 +32,9 @@ MAX_HEAD_BYTES = 32 * 1024
 MAX_HEADERS = 100
 HEAD_S = 10.0
 BODY_S = 30.0
+MAX_PIPELINED = 16
+"""Requests that wait for the replies to those before them: clients hardly send any, and each takes kilobytes."""
+_READ_BYTES = 16 * 1024
 _OTHER_FILES = 256
 """File descriptors reserved for Kafka, Milvus and files."""
 
@@ -117,6 +120,7 @@ class GuardedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
+        read_little(transport, _READ_BYTES)
         if not self._gate.enter(transport):
             self._close_with(ApiError(ErrorCode.OVERLOADED, "too many open connections", retry_after_s=5))
             return
@@ -138,6 +142,9 @@ class GuardedHttp(HttpToolsProtocol):
     # The parser's callbacks. After a rejection it still processes the rest of its input.
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED:
+            message = f"more than {MAX_PIPELINED} requests wait on this connection"
+            self._close_with(ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=1))
         self._head_bytes = 0
         super().on_message_begin()
         self._expect(Phase.HEAD, HEAD_S)
@@ -211,23 +218,6 @@ class GuardedHttp(HttpToolsProtocol):
         self.transport.close()
 
 
-class GuardedWebSocket(WebSocketsSansIOProtocol):
-    """A connection that became a WebSocket: it counts until it ends."""
-
-    def __init__(self, *arguments: Any, gate: Gate, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._gate = gate
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._gate.leave(self.transport)
-        super().connection_lost(exc)
-
-    async def send(self, message: Any) -> None:
-        """Uvicorn waits before the next message only, and this one may be large."""
-        await super().send(message)
-        await self.writable.wait()
-
-
 class ByAddress(Middleware):
     """Behind a trusted proxy: limits the open requests of each client address.
 
@@ -253,3 +243,9 @@ class ByAddress(Middleware):
             self._open[address] -= 1
             if not self._open[address]:
                 del self._open[address]
+
+
+def read_little(transport: asyncio.BaseTransport, size: int) -> None:
+    """A quarter of a megabyte is read at a time by default; one of TLS is not changed by this."""
+    if hasattr(transport, "max_size"):
+        transport.max_size = size

@@ -20,10 +20,12 @@ from app.gateway.limits import bounds
 from app.gateway.openai.completion import ChoiceEvents, Completion, Wording, as_it_is
 from app.gateway.producer import RecordHeaders
 from app.gateway.streams.sse import KEEP_ALIVE, EventStream
+from app.gateway.streams.unsent import PART_BYTES
 from app.gateway.streams.while_connected import while_connected
 from app.wire.event import TokenEvent
 from app.wire.request import Request
 
+_LOGPROB_BYTES = 160
 STATUS_S = 5.0
 """How long a stream waits for its first events before its headers are sent: proxies cut replies that stay silent."""
 
@@ -93,9 +95,16 @@ class Exchange:
         return json_response(reply.whole(), headers=reply_headers)
 
     async def _read(self, completion: Completion, reply: Reply) -> None:
-        async with aclosing(completion.events()) as events:
-            async for number, batch in events:
-                reply.add(number, batch)
+        """What is large counts while it grows: a hundred choices with all log probabilities are half a gigabyte."""
+        size, counted = 0, 0
+        with self._gateway.replies.body(self.caller.holder) as held:
+            async with aclosing(completion.events()) as events:
+                async for number, batch in events:
+                    reply.add(number, batch)
+                    size += sum(map(_size_in_reply, batch))
+                    if size - counted > PART_BYTES:
+                        held.add(size - counted)
+                        counted = size
 
     async def _stream(self, completion: Completion, reply: Reply, headers: dict[str, str]) -> Response:
         limits, identity = self._gateway.limits, self._identity
@@ -127,6 +136,13 @@ class Exchange:
             self.caller.valid_s,
             headers,
         )
+
+
+def _size_in_reply(event: TokenEvent) -> int:
+    """About the bytes that a reply keeps of it."""
+    logprobs = sum(1 + len(one.top) for one in (*(event.logprobs or ()), *(event.prompt_logprobs or ())))
+    calls = sum(len(call.arguments) for call in event.tool_calls or ())
+    return len(event.text or "") + len(event.reasoning or "") + calls + _LOGPROB_BYTES * logprobs
 
 
 async def _first(events: AsyncGenerator[ChoiceEvents, None]) -> ChoiceEvents:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,16 +19,18 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from app.gateway.middleware import connections
+from app.gateway.limits.body_budget import BodyBudget
+from app.gateway.middleware import connections, guarded_socket
 from app.gateway.middleware.connections import (
     MAX_HEAD_BYTES,
     MAX_HEADERS,
+    MAX_PIPELINED,
     ByAddress,
     Gate,
     GuardedHttp,
-    GuardedWebSocket,
     group_of,
 )
+from app.gateway.middleware.guarded_socket import GuardedWebSocket
 
 
 class Peer(asyncio.BaseTransport):
@@ -49,7 +52,8 @@ async def _slow(_request: Request) -> PlainTextResponse:
 
 async def _talk(webs: WebSocket) -> None:
     await webs.accept()
-    await webs.receive()
+    while (message := await webs.receive())["type"] == "websocket.receive":
+        await webs.send_text(f"{len(message.get('text') or message.get('bytes') or '')}")
 
 
 @asynccontextmanager
@@ -62,7 +66,10 @@ async def served(gate: Gate, **options: Any) -> AsyncIterator[int]:
         ]
     )
     listener = socket.create_server(("127.0.0.1", 0))
-    protocols: dict[str, Any] = {"http": partial(GuardedHttp, gate=gate), "ws": partial(GuardedWebSocket, gate=gate)}
+    protocols: dict[str, Any] = {
+        "http": partial(GuardedHttp, gate=gate),
+        "ws": partial(GuardedWebSocket, gate=gate, bodies=options.pop("bodies", None) or BodyBudget(1 << 20)),
+    }
     wrapped = ByAddress(app, 1) if options.get("proxy_headers") else app
     config = uvicorn.Config(wrapped, log_level="critical", lifespan="off", **protocols, **options)
     server = uvicorn.Server(config)
@@ -122,6 +129,93 @@ async def test_the_largest_head_and_pipelined_requests_are_served() -> None:
         reply = await exchange(port, large + post * 5 + GET + b"Connection: close\r\n\r\n")
     assert reply.count(b"HTTP/1.1 200") == 7
     assert reply.count(b"100000 bytes") == 5
+
+
+async def test_requests_that_wait_behind_others_are_few() -> None:
+    """Each takes kilobytes from the moment at which it is parsed."""
+    async with served(Gate(10, 10)) as port:
+        flood = GET.replace(b"/", b"/slow", 1) + b"\r\n" + (GET + b"\r\n") * 100_000
+        tracemalloc.start()
+        try:
+            assert (await exchange(port, flood)).count(b"HTTP/1.1") <= 1
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < len(flood) * 3
+        few = await exchange(port, (GET + b"\r\n") * (MAX_PIPELINED - 1) + GET + b"Connection: close\r\n\r\n")
+        assert few.count(b"HTTP/1.1 200") == MAX_PIPELINED
+
+
+def frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> bytes:
+    """As a client sends it: masked, with zeros."""
+    size = len(payload)
+    head = bytes([(0x80 if fin else 0) | opcode])
+    if size < 126:
+        return head + bytes([0x80 | size]) + bytes(4) + payload
+    return head + bytes([0xFF]) + size.to_bytes(8, "big") + bytes(4) + payload
+
+
+async def talk(port: int, *parts: bytes, pause_s: float = 0.0) -> tuple[bytes, int]:
+    """What comes until the connection is closed or 2 s have passed, and the code of the close: 0 for none, and 1006 if
+    the close was lost behind what was not read.
+    """
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    key = b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    writer.write(b"GET /ws HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" + key)
+    await reader.readuntil(b"\r\n\r\n")
+    got = bytearray()
+    try:
+        for part in parts:
+            writer.write(part)
+            await asyncio.sleep(pause_s)
+        async with asyncio.timeout(2):
+            while part := await reader.read(65536):
+                got += part
+    except ConnectionError:
+        return bytes(got), 1006
+    except TimeoutError:
+        pass
+    finally:
+        writer.close()
+    at = got.rfind(b"\x88")
+    return bytes(got), int.from_bytes(got[at + 2 : at + 4], "big") if at >= 0 else 0
+
+
+@pytest.mark.parametrize(
+    ("parts", "code"),
+    [
+        ([frame(9)] * 5000, 1008),
+        ([frame(10)] * 5000, 1008),
+        ([frame(1, fin=False), *[frame(0, fin=False)] * 50_000], 1009),
+        ([frame(1, b"x" * 900_000)[:-1]], 1013),
+        ([frame(1, fin=False), *[frame(0, b"x" * 1000, fin=False)] * 900], 1013),
+        ([frame(9), frame(1, b"hi")] * 100, 0),
+        ([frame(1, b"x" * 300_000)] * 2, 0),
+    ],
+    ids=["pings", "pongs", "empty fragments", "too large to hold", "and in fragments", "few pings", "large messages"],
+)
+async def test_frames_that_make_no_message_close_the_socket(parts: list[bytes], code: int) -> None:
+    bodies = BodyBudget(600_000)
+    async with served(Gate(10, 10), bodies=bodies) as port:
+        got, closed_with = await talk(port, b"".join(parts))
+        assert closed_with == code or (code and closed_with == 1006)
+        if not code:
+            assert got.count(b"\x81") == len([part for part in parts if part[:1] == b"\x81"])
+        async with asyncio.timeout(5):
+            while bodies.held:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_message_that_does_not_end_closes_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded_socket, "MESSAGE_S", 0.3)
+    bodies = BodyBudget(1 << 20)
+    async with served(Gate(10, 10), bodies=bodies) as port:
+        whole = frame(1, b"x" * 200_000)
+        _, code = await talk(port, whole[:100_000], b"x" * 1000, pause_s=0.2)
+        assert code in {1006, 1008}
+        assert not bodies.held
+        got, code = await talk(port, whole[:100_000], whole[100_000:], pause_s=0.1)
+        assert (got, code) == (b"\x81\x06200000", 0)
 
 
 @pytest.mark.parametrize(
