@@ -88,9 +88,11 @@ class OpenRecords:
     """`wanted` is set when there may be room for a parked request."""
 
     def __init__(self, capacity: Capacity) -> None:
-        self.early: list[Record] = []
         self.wanted = asyncio.Event()
         self._capacity = capacity
+        self._early: list[Record] = []
+        self._early_count = Counter[str]()
+        self._early_bytes = Counter[str]()
         self._held: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
         self._bytes = dict.fromkeys(SOURCES, 0)
         self._owners: dict[int, Owners] = {}
@@ -104,8 +106,8 @@ class OpenRecords:
 
     def count(self, topic: str) -> int:
         """All open records of the topic."""
-        early = sum(record.topic == topic for record in self.early)
-        return len(self._held[topic]) + early + (self._parked_count if topic == REQUESTS else 0)
+        in_memory = len(self._held[topic]) + self._early_count[topic]
+        return in_memory + (self._parked_count if topic == REQUESTS else 0)
 
     @property
     def parked(self) -> int:
@@ -122,20 +124,22 @@ class OpenRecords:
         """
         if topic != REQUESTS:
             return max(self.count(topic) / self._capacity.records[topic], self._bytes[topic] / self._capacity.size)
-        early = [record.cost for record in self.early if record.topic == REQUESTS]
-        of_early = max(len(early) / self._capacity.records[topic], sum(early) / self._capacity.size)
+        early, early_bytes = self._early_count[topic], self._early_bytes[topic]
+        of_early = max(early / self._capacity.records[topic], early_bytes / self._capacity.size)
         return max(of_early, self._parked_bytes / PARKED_BYTES)
 
     @property
     def oldest_request(self) -> int | None:
         """Timestamp of the oldest open request, Unix milliseconds."""
-        early = (record for record in self.early if record.topic == REQUESTS)
+        early = (record for record in self._early if record.topic == REQUESTS)
         in_memory = [record.timestamp for record in (*self._held[REQUESTS].values(), *early)]
         return min((*in_memory, *(parked.timestamp for parked in self._parked.values())), default=None)
 
     def add_early(self, record: Record) -> None:
         """It has arrived before the partition is owned."""
-        self.early.append(record)
+        self._early.append(record)
+        self._early_count[record.topic] += 1
+        self._early_bytes[record.topic] += record.cost
         self._bytes[record.topic] += record.cost
 
     def hold(self, record: Record) -> None:
@@ -246,7 +250,7 @@ class OpenRecords:
     def in_memory(self) -> list[Record]:
         """All open records that are not parked, in the order of their offsets. What is parked may have come again."""
         held = [record for of_topic in self._held.values() for record in of_topic.values()]
-        early = [record for record in self.early if record.topic != REQUESTS or not self._is_parked(record)]
+        early = [record for record in self._early if record.topic != REQUESTS or not self._is_parked(record)]
         return sorted([*held, *early], key=lambda record: record.offset)
 
     def inherit_parked(self, former: OpenRecords, first: int, finished: frozenset[int]) -> int:

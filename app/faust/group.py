@@ -20,7 +20,7 @@ from app.delivery.record import SOURCES, TURNS, Record
 from app.faust.arrivals import Arrivals
 from app.faust.assignor import Assignor
 from app.faust.consumer import App
-from app.faust.tuning import NoTables
+from app.faust.tuning import NoTables, messages_from
 from app.kafka.cluster import Cluster
 from app.settings import Settings
 from app.settings.sources import SettingsError
@@ -105,9 +105,9 @@ class FaustGroup:
     async def _records(self, topic: str, stream: Any) -> AsyncGenerator[Record]:
         now = asyncio.get_running_loop().time
         async for event in stream.noack().events():
-            message = event.message
-            if self._arrivals.passes(message.tp, message.offset, now()):
-                yield record_of(topic, message)
+            for message in messages_from(event, stream):
+                if self._arrivals.passes(message.tp, message.offset, now()):
+                    yield record_of(topic, message)
 
     async def _assigned(self, _app: faust.App, assigned: Iterable[TP], **_: Any) -> None:
         if (worker := self._worker()) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from faust.transport.consumer import Consumer
 from mode import Service
 
 from app.application import create_app
-from app.faust.tuning import NoTables, QuickDelivery, SameLoop
+from app.faust import tuning
+from app.faust.tuning import NoTables, QuickDelivery, SameLoop, messages_from
 from app.settings import Settings
 from tests.virtual_time import in_virtual_time
 
@@ -169,3 +171,17 @@ def test_worker_has_no_tables_of_faust() -> None:
     app = create_app(Settings(_env_file=None))
     assert isinstance(app.tables, NoTables)
     assert not app.tables
+
+
+async def test_a_stream_gets_what_waits_for_it_in_order_and_for_a_few_milliseconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = create_app(Settings(_env_file=None)).topic("any").stream()
+    for number in range(1, 5):
+        stream.channel.queue.put_nowait(SimpleNamespace(message=number))
+    assert list(messages_from(SimpleNamespace(message=0), stream)) == [0, 1, 2, 3, 4]
+    assert list(messages_from(SimpleNamespace(message=5), stream)) == [5]
+    stream.channel.queue.put_nowait(SimpleNamespace(message=6))
+    monkeypatch.setattr(tuning, "AT_ONCE_S", 0.0)
+    assert list(messages_from(SimpleNamespace(message=5), stream)) == [5]
+    assert stream.channel.queue.qsize() == 1
