@@ -22,6 +22,8 @@ SLOW = "slow"
 """A model that writes a few words a second, without an end."""
 QUESTION = "Where is my order 48213?"
 HOURS = "What are your opening hours?"
+AGAIN = "What was my order number?"
+"""A second turn, which only the first one answers."""
 STATUS = {"status": "packed", "arrives": "Friday"}
 
 _checks: list[tuple[str, Callable[[], Any]]] = []
@@ -46,6 +48,11 @@ def run() -> None:
             except Exception as caught:  # noqa: BLE001 - it is reported
                 error = f"{type(caught).__name__}: {caught}"
             print(json.dumps({"check": name, "error": error}), flush=True)
+
+
+def expect_turns(texts: list[str]) -> None:
+    """The answers to `QUESTION` by the tool, to `AGAIN`, and to `HOURS`."""
+    expect([word in text for word, text in zip(("packed", "48213", "8 am"), texts, strict=True)] == [True] * 3, texts)
 
 
 def expect(condition: object, seen: object) -> None:

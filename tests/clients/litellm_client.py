@@ -1,5 +1,7 @@
+import json
+
 import litellm
-from checks import BASE_URL, HOURS, KEY, MODEL, QUESTION, check, expect, run
+from checks import AGAIN, BASE_URL, HOURS, KEY, MODEL, QUESTION, STATUS, check, expect, expect_turns, run
 
 TOOL = {
     "type": "function",
@@ -34,6 +36,31 @@ def tools() -> None:
 def responses() -> None:
     reply = litellm.responses(input=HOURS, **WHERE)
     expect("8 am" in reply.output[0].content[0].text, reply)
+
+
+@check("three turns with a tool")
+def three_turns() -> None:
+    talk, texts = [{"role": "user", "content": QUESTION}], []
+    called = litellm.completion(messages=talk, tools=[TOOL], **WHERE).choices[0].message
+    results = [{"role": "tool", "tool_call_id": call.id, "content": json.dumps(STATUS)} for call in called.tool_calls]
+    talk += [called.model_dump(), *results]
+    for following in (AGAIN, HOURS, None):
+        reply = litellm.completion(messages=talk, tools=[TOOL], **WHERE).choices[0].message
+        texts.append(reply.content)
+        talk += [reply.model_dump(), {"role": "user", "content": following}]
+    expect_turns(texts)
+
+
+@check("three turns with a tool, responses by their ids")
+def chained() -> None:
+    tool = {"type": "function", **TOOL["function"]}
+    reply, texts = litellm.responses(input=QUESTION, tools=[tool], **WHERE), []
+    calls = [item for item in reply.output if item.type == "function_call"]
+    given = [{"type": "function_call_output", "call_id": one.call_id, "output": json.dumps(STATUS)} for one in calls]
+    for following in (given, AGAIN, HOURS):
+        reply = litellm.responses(input=following, tools=[tool], previous_response_id=reply.id, **WHERE)
+        texts.append(reply.output[-1].content[0].text)
+    expect_turns(texts)
 
 
 @check("embedding")

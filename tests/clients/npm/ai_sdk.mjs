@@ -48,6 +48,15 @@ for (const [name, model] of [['Responses API', openai('demo')], ['chat', openai.
     const text = await stream.text
     expect(text.includes('packed'), text)
   })
+  await check(`${name}: three turns with a tool`, async () => {
+    const messages = []
+    for (const [question, word] of [[QUESTION, 'packed'], ['What was my order number?', '48213'], [HOURS, '8 am']]) {
+      messages.push({ role: 'user', content: question })
+      const { text, response } = await generateText({ model, messages, tools: { order_status }, stopWhen: stepCountIs(4) })
+      messages.push(...response.messages)
+      expect(text.includes(word), text)
+    }
+  })
   await check(`${name}: structured output`, async () => {
     const schema = z.object({ happy: z.boolean() })
     const { output } = await generateText({ model, prompt: 'Are you happy?', output: Output.object({ schema }) })

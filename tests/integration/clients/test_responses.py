@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from typing import Any
 
 import openai
 import pytest
@@ -154,6 +156,28 @@ async def test_items_may_be_named_instead_of_sent(client: AsyncOpenAI) -> None:
         third.usage.input_tokens
         == (await client.responses.create(model="demo", input=whole, tools=[tool])).usage.input_tokens
     )
+
+
+@pytest.mark.parametrize("way", ["previous id", "conversation", "items", "references"])
+async def test_three_turns_with_a_tool_see_each_other(client: AsyncOpenAI, way: str) -> None:
+    asking = partial(client.responses.create, model="demo", tools=[{"type": "function", **STATUS}], temperature=0)
+    talk: list[Any] = []
+    more: dict[str, Any] = {"conversation": (await client.conversations.create()).id} if way == "conversation" else {}
+    texts, given = [], [{"role": "user", "content": "Where is my order 48213?"}]
+    for question in ("What was my order number?", "What are your opening hours?", None):
+        while given:
+            talk += given
+            last = await asking(input=talk if way in {"items", "references"} else given, **more)
+            more = {"previous_response_id": last.id} if way == "previous id" else more
+            talk += [one.to_dict() if way == "items" else {"id": one.id} for one in last.output]
+            calls = [one for one in last.output if one.type == "function_call"]
+            given = [
+                {"type": "function_call_output", "call_id": one.call_id, "output": '{"status": "packed"}'}
+                for one in calls
+            ]
+        texts.append(last.output_text)
+        given = [{"role": "user", "content": question}] if question else []
+    assert [word in text for word, text in zip(("packed", "48213", "8 am"), texts, strict=True)] == [True] * 3, texts
 
 
 async def test_an_item_that_is_not_kept_is_refused_by_its_id(client: AsyncOpenAI) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
 import pytest
+from parley_client import AsyncParley, UnreachableError
 from parley_client.answer import Answer
 from parley_client.fields import FIELDS, check_fields
 
 from app.gateway.bodies.ask import AskBody
+from app.local.ports import free_port
 from app.wire.request import Request
 
 NPM = Path(__file__).parents[3] / "deploy" / "packages" / "npm" / "src" / "fields.ts"
@@ -51,3 +54,14 @@ def test_an_answer_is_shown_in_one_line() -> None:
     assert repr(answer) == f"Answer(request_id='r1', text={shown}, under way, 1000 tokens)"
     answer.append({"type": "done", "index": 1000, "epoch": 1, "finish_reason": "length"})
     assert repr(answer).endswith("length, 1000 tokens)")
+
+
+async def test_a_gateway_that_is_not_there_is_told_once_and_long_before_patience_ends(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parley_client.http._TOLD_AFTER_S", 0.2)
+    with caplog.at_level(logging.WARNING), pytest.raises(UnreachableError):
+        async with AsyncParley(f"http://127.0.0.1:{free_port()}", patience_s=1.5) as parley:
+            await parley.ask("hello")
+    (line,) = caplog.messages
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/?: nothing was heard for \d s: .+; trying again", line)

@@ -104,6 +104,25 @@ test('a response in the background is polled, cancelled and deleted', async () =
   await assert.rejects(client.responses.retrieve(begun.id), (error) => error instanceof OpenAI.NotFoundError)
 })
 
+for (const [way, next] of Object.entries({
+  'previous_response_id': (last) => ({ previous_response_id: last.id }),
+  'the items of the answers': (last, items) => ({ input: items.push(...last.output) && items }),
+  'references to them': (last, items) => ({ input: items.push(...last.output.map(({ id }) => ({ type: 'item_reference', id }))) && items }),
+  'a conversation': () => ({ conversation: `three turns of ${process.pid}` }),
+})) {
+  test(`three turns by ${way} see each other`, async () => {
+    const items = []
+    let last, seen = 0
+    for (const content of ['hello', 'and now?', 'thanks']) {
+      const more = last ? next(last, items) : next.length ? {} : next()
+      items.push({ role: 'user', content })
+      last = await client.responses.create({ model: 'demo', input: content, max_output_tokens: 5, ...more })
+      assert.ok(last.usage.input_tokens > seen, `${last.usage.input_tokens} after ${seen}`)
+      seen = last.usage.input_tokens
+    }
+  })
+}
+
 test('a stream of the background goes on behind any sequence number', async () => {
   const whole = []
   let left = 6
