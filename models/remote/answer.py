@@ -100,7 +100,7 @@ class RemoteAnswer:
         self._usage = chunk.figures or self._usage
         if self.is_over:
             return
-        if chunk.error:
+        if chunk.has_failed:
             raise ServerMisbehaved("the server ended the answer with an error")
         for choice in chunk.choices or ():
             if choice.finish_reason is not None:

@@ -36,12 +36,24 @@ class Choice(msgspec.Struct):
 
 
 class Chunk(msgspec.Struct):
-    """`usage` is whatever the server sends under that name; Groq's older models send it in `x_groq`."""
+    """`usage` is whatever the server sends under that name; Groq's older models send it in `x_groq`. An error is
+    `error`, or has its fields at the top: FastChat's and vLLM's older versions, Alibaba's DashScope.
+    """
 
     choices: list[Choice] | None = None
     usage: Any = None
     error: Any = None
     x_groq: Any = None
+    object: Any = None
+    error_code: Any = None
+    code: Any = None
+    message: Any = None
+
+    @property
+    def has_failed(self) -> bool:
+        error = any(self.error.values()) if isinstance(self.error, dict) else self.error
+        is_error = self.choices is None and bool(self.code or self.message)
+        return bool(error or self.error_code) or self.object == "error" or is_error
 
     @property
     def figures(self) -> Any:

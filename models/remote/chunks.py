@@ -112,7 +112,7 @@ class Chunks:
         yield chunk
 
     def _chunk(self, data: bytes) -> Iterator[Chunk]:
-        self.ended = self.ended or data.startswith(_END)
+        self.ended = self.ended or data[: len(_END)].upper() == _END
         if not data or self.ended or data.lower() in _KEPT_ALIVE:
             return
         if self._event == _ERROR:

@@ -31,7 +31,7 @@ def lenient_chunk(data: bytes, note: Callable[[str], None] = lambda _what: None)
         note("one choice without a list")
         choices = [choices]
     made = [_choice(one, note) for one in choices if isinstance(one, dict)] if isinstance(choices, list) else None
-    return Chunk(made, value.get("usage"), value.get("error"), value.get("x_groq"))
+    return Chunk(made, **{name: value.get(name) for name in Chunk.__struct_fields__ if name != "choices"})
 
 
 def whole_text(text: str, *, is_last: bool) -> tuple[str, str]:
