@@ -5,7 +5,8 @@ and value, in Crockford's base32. The key is a secret of the service, so equal v
 in all conversations, other users' differ, and a tag does not allow guesses at its value. A mask recognizes its own
 placeholders alone: text that imitates one is text.
 
-`hide` and `put_back` are inverse: each written form of a value has a placeholder of its own. Models change what they
+`hide` and `put_back` are inverse: each written form of a value, in other case or width too (folding.py), has a
+placeholder of its own. Models change what they
 copy, so `put_back` also accepts other case, missing brackets, `-`, a space or `\_` for `_`, and `&lt;` for `<`.
 Letters that the model appends (`<PERSON_7KQ2M9XA>s`) follow the value.
 """
@@ -25,6 +26,7 @@ from typing import Any, TypeVar
 import regex
 
 from models.private.addresses import Addresses
+from models.private.folding import folded
 from models.private.json_text import is_json, with_parts
 from models.private.value import PrivateValue
 
@@ -65,11 +67,15 @@ class Mask:
         self._placeholders: dict[str, str] = {}
         for one in self.values:
             if one.value not in self._placeholders:
-                name = f"{one.kind}_{_tag(secret, user_id, one)}"
+                name = _name(secret, user_id, one)
                 self._placeholders[one.value] = f"<{name}>"
                 self._values[name] = one.value
-        self._own = frozenset(self._placeholders.values())
+        self._bases: dict[str, list[PrivateValue]] = {}  # by what is common to their forms
+        for one in self.values:
+            self._bases.setdefault(folded(one.value).text, []).append(one)
+        self._secret, self._user_id = secret, user_id
         self._kinds = tuple(sorted({one.kind for one in self.values}))
+        self._has_forms = False
         self._hidden: dict[str, str] = {}
         self._hidden_json: dict[str, str] = {}
         self._known: dict[str, frozenset[str]] = {}
@@ -79,7 +85,7 @@ class Mask:
 
     @cached_property
     def _occurrences(self) -> Occurrences:
-        return Occurrences(self._placeholders)
+        return Occurrences(self._bases)
 
     @property
     def _written(self) -> regex.Pattern[str]:
@@ -92,11 +98,33 @@ class Mask:
     def _hide(self, text: str) -> str:
         parts: list[str] = []
         at = 0
-        kept = (match.span() for match in _PLACEHOLDER.finditer(text) if match[0] in self._own)
+        kept = (match.span() for match in _PLACEHOLDER.finditer(text) if self._is_known(match[0][1:-1]))
         for begin, end in self._occurrences.in_text(text, kept):
-            parts += (text[at:begin], self._placeholders[text[begin:end]])
+            parts += (text[at:begin], self._placeholder_of(text[begin:end]))
             at = end
         return "".join((*parts, text[at:]))
+
+    def _placeholder_of(self, written: str) -> str:
+        if written not in self._placeholders:
+            (base, *_) = self._bases[folded(written).text]
+            self._add_form(PrivateValue(base.kind, written))
+        return self._placeholders[written]
+
+    def _add_form(self, form: PrivateValue) -> None:
+        name = _name(self._secret, self._user_id, form)
+        self._values[name] = form.value
+        self._placeholders[form.value] = f"<{name}>"
+
+    def _is_known(self, name: str) -> bool:
+        """Whether it is a placeholder of a value, or of a form that this mask may not have met."""
+        if name not in self._values and not self._has_forms:
+            self._has_forms = True
+            for one in self.values:
+                value = one.value
+                for written in {value.upper(), value.lower(), value.title(), value.casefold()} - {value}:
+                    if written not in self._placeholders:
+                        self._add_form(PrivateValue(one.kind, written))
+        return name in self._values
 
     def hide_json(self, text: str) -> str:
         """The same for the strings, names and numbers of JSON text; text that is no JSON is treated as text."""
@@ -110,7 +138,10 @@ class Mask:
         return frozenset().union(*(_remembered(self._known, text, self._values_in) for text in texts))
 
     def _values_in(self, text: str) -> frozenset[str]:
-        return frozenset(text[begin:end] for begin, end in self._occurrences.all_in(text))
+        found = {text[begin:end] for begin, end in self._occurrences.all_in(text)}
+        known = {one.value for one in self.values}
+        bases = (one.value for written in found - known for one in self._bases[folded(written).text])
+        return frozenset((found & known).union(bases))
 
     def put_back(self, text: str) -> str:
         """The text with the values instead of their placeholders."""
@@ -170,7 +201,8 @@ class Mask:
 
     def _value_of(self, match: regex.Match[str]) -> str | None:
         """The value of a written placeholder; None for one that is not of this mask."""
-        return self._values.get(_SEPARATOR.sub("_", match["name"]).upper())
+        name = _SEPARATOR.sub("_", match["name"]).upper()
+        return self._values[name] if self._is_known(name) else None
 
     def scan(self, text: str, before: str = "") -> Scan:
         """Find the placeholders in a text that is still being written; `before` is what is shown before it."""
@@ -217,6 +249,10 @@ def in_strings(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
+def _name(secret: bytes, user_id: str, one: PrivateValue) -> str:
+    return f"{one.kind}_{_tag(secret, user_id, one)}"
+
+
 def _tag(secret: bytes, user_id: str, one: PrivateValue) -> str:
     digest = hmac.digest(secret, json.dumps([user_id, one.kind, one.value]).encode(), hashlib.sha256)
     number = int.from_bytes(digest[:5])
@@ -238,7 +274,7 @@ _SHORT = 4
 
 
 class Occurrences:
-    """Where known values stand in a text: all of them in one pass (Aho and Corasick, 1975).
+    """Where known values stand in a text in any form: in one pass (Aho and Corasick, 1975).
 
     The time is linear in the text, however many values there are and whatever they have in common: both come from
     users. From the automaton's root, a search jumps to the next letter with which a value may begin, so that ordinary
@@ -252,7 +288,7 @@ class Occurrences:
         self._steps: list[dict[str, int]] = [{}]
         self._lengths = [0]  # of the value that ends in a state
         for value in values:
-            self._add(value)
+            self._add(folded(value).text)
         self._back = [0] * len(self._steps)  # the state of the longest proper suffix
         self._shorter = [0] * len(self._steps)  # the next such state in which a value ends
         self._link()
@@ -285,6 +321,12 @@ class Occurrences:
 
     def all_in(self, text: str) -> Iterator[tuple[int, int]]:
         """All spans (begin, end), also those that overlap."""
+        whole = folded(text)
+        for begin, end in self._all_in_folded(whole.text):
+            if (span := whole.span(begin, end)) is not None:
+                yield span
+
+    def _all_in_folded(self, text: str) -> Iterator[tuple[int, int]]:
         steps, back, lengths = self._steps, self._back, self._lengths
         state = at = 0
         while at < len(text):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import string
 import sys
+import unicodedata
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.private.folding import folded
 from models.private.mask import NO_MASK, Mask
 from models.private.value import PrivateValue
 
@@ -151,3 +156,70 @@ def test_half_a_character_that_is_escaped_stays_escaped() -> None:
 def test_the_values_in_texts_are_known_also_within_others() -> None:
     mask = Mask(b"s", "u", [PrivateValue("PERSON", one) for one in ("Anna Schmidt", "Schmidt", "Bob")])
     assert mask.values_in(["to Anna", "Anna Schmidt"]) == {"Anna Schmidt", "Schmidt"}
+
+
+NAME, IBAN, MAIL = "Jörg Straße", "DE89370400440532013000", "nina@example.com"
+FORMED = (PrivateValue("PERSON", NAME), PrivateValue("IBAN_CODE", IBAN), PrivateValue("EMAIL_ADDRESS", MAIL))
+PLACED = re.compile(r"<[A-Z_]+_[0-9A-Z]{8}>")
+WIDE = str.maketrans({chr(code): chr(code + 0xFEE0) for code in range(0x21, 0x7F)})
+FORMS = (
+    *(change(one) for one in (NAME, IBAN, MAIL) for change in (str.upper, str.lower, str.title, str.swapcase)),
+    *(unicodedata.normalize(form, NAME) for form in ("NFC", "NFD", "NFKC", "NFKD")),
+    *(one.translate(WIDE) for one in (IBAN, MAIL)),
+    "JÖRG STRASSE",
+    "jörg strasse",
+    "JÖRG STRAẞE",
+    "Jörg\u00a0Straße",
+    "Jörg Stra\u00adße",
+    "nına@example.com",
+    "NİNA@EXAMPLE.COM",
+)
+
+
+@pytest.mark.parametrize("written", FORMS)
+def test_a_value_in_another_form_is_hidden_and_comes_back_as_it_was_written(written: str) -> None:
+    mask = Mask(b"k", "u", FORMED)
+    text = f"1. {NAME}, {IBAN}, {MAIL}; {written}! {written}? <b>"
+    hidden = mask.hide(text)
+    assert folded(written).text not in folded(hidden).text
+    first, second = PLACED.findall(hidden)[3:]
+    assert first == second
+    assert mask.put_back(hidden) == text
+    assert mask.hide(hidden) == hidden
+    assert Mask(b"k", "u", FORMED).hide(text) == hidden
+    (base,) = mask.values_in([f"it is {written}."])
+    assert folded(base).text == folded(written).text
+
+
+@pytest.mark.parametrize("change", [str.upper, str.lower, str.title])
+def test_a_mask_that_has_not_read_the_text_knows_the_usual_forms(change: Callable[[str], str]) -> None:
+    text = f"{change(NAME)} {change(MAIL)}"
+    assert Mask(b"k", "u", FORMED).put_back(Mask(b"k", "u", FORMED).hide(text)) == text
+
+
+def test_a_part_of_a_letter_is_no_value() -> None:
+    mask = Mask(b"k", "u", [PrivateValue("PERSON", "Jose"), PrivateValue("PERSON", "Mas")])
+    assert mask.hide("José maß") == "José maß"
+
+
+def test_any_text_comes_back() -> None:
+    rng = random.Random(7)
+    letters = [
+        "Jörg",
+        " ",
+        "STRASSE",
+        "straße",
+        "ﬁ",
+        "I\u0307",
+        "ı",
+        "\u200b",
+        "é",
+        "e\u0301",
+        "Ｎ",
+        "ina@Example.com",
+        "9",
+    ]
+    for _ in range(300):
+        mask = Mask(b"k", "u", FORMED)
+        text = "".join(rng.choice(letters) for _ in range(12))
+        assert mask.put_back(mask.hide(text)) == text
