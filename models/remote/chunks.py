@@ -64,7 +64,8 @@ class Chunks:
         if not part.endswith(_LINE_ENDS):
             self._line.append(lines.pop())
         for line in lines:
-            yield from self._add_line(line)
+            if (chunk := self._add_line(line)) is not None:
+                yield chunk
 
     def close(self) -> Iterator[Chunk]:
         """The chunks that the end of the body completes."""
@@ -73,8 +74,8 @@ class Chunks:
             self.ended = True
             yield self._joined(lenient_chunk(b"".join(self._body), self._note))
         elif not self.ended:
-            yield from self._add_line(b"".join(self._line))
-            yield from self._add_line(b"")
+            last = (self._add_line(b"".join(self._line)), self._add_line(b""))
+            yield from (chunk for chunk in last if chunk is not None)
 
     def _first(self, part: bytes) -> bytes:
         if len(part) < len(BOM_UTF8) and BOM_UTF8.startswith(part):
@@ -88,42 +89,45 @@ class Chunks:
             self._body = []
         return part
 
-    def _add_line(self, line: bytes) -> Iterator[Chunk]:
+    def _add_line(self, line: bytes) -> Chunk | None:
+        """The chunk that this line completes."""
+        chunk = None
         if line.startswith(b"data:"):
-            if len(self._data) == 1 and self._data[0].rstrip().endswith(b"}"):
-                yield from self._unparted()
+            if self._data:
+                chunk = self._unparted()
             self._data.append(line[5:])
         elif line.startswith(b"event:"):
             self._event = line[6:].strip()
         elif not line and self._data:
-            data = b"\n".join(self._data).strip()
-            yield from self._chunk(data)
+            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+            chunk = self._chunk(data.strip())
             self._data.clear()
             self._event = b""
+        return chunk
 
-    def _unparted(self) -> Iterator[Chunk]:
+    def _unparted(self) -> Chunk | None:
         """The data so far, if it is a whole chunk: a server leaves out the empty line between events."""
         try:
-            chunk = _decode(self._data[0])
+            chunk = _decode(self._data[0]) if len(self._data) == 1 else None
         except msgspec.DecodeError:
-            return
-        self._note("events without an empty line between them")
-        self._data.clear()
-        yield chunk
+            return None
+        if chunk is not None:
+            self._note("events without an empty line between them")
+            self._data.clear()
+        return chunk
 
-    def _chunk(self, data: bytes) -> Iterator[Chunk]:
-        self.ended = self.ended or data[: len(_END)].upper() == _END
-        if not data or self.ended or data.lower() in _KEPT_ALIVE:
-            return
+    def _chunk(self, data: bytes) -> Chunk | None:
+        if self.ended or not data.startswith(_OBJECT):
+            self.ended = self.ended or data[: len(_END)].upper() == _END
+            if not data or self.ended or data.lower() in _KEPT_ALIVE:
+                return None
         if self._event == _ERROR:
-            yield Chunk(error=True)
-            return
+            return Chunk(error=True)
         try:
             chunk = _decode(data)
         except (msgspec.DecodeError, UnicodeError):
-            yield self._joined(lenient_chunk(data, self._note))
-        else:
-            yield self._joined(chunk) if self._half else chunk
+            return self._joined(lenient_chunk(data, self._note))
+        return self._joined(chunk) if self._half else chunk
 
     def _joined(self, chunk: Chunk) -> Chunk:
         """With the halves of a character together that stand in two chunks."""
