@@ -14,7 +14,7 @@ from faust.types import TP
 
 from app.faust import consumer, group, quiet
 from app.faust.group import FaustGroup
-from app.kafka.clients import KafkaAwayError
+from app.kafka.errors import KafkaAwayError, KafkaSetupError
 from app.policy.check import read_policy
 from app.policy.file import PolicyError
 from app.preflight import Unusable, check_setup, report
@@ -268,7 +268,7 @@ def _create() -> ParleyApp:
         for warning in reported:
             report(f"warning: {warning.message}")
         return create_app(parley)
-    except (SettingsError, TracingError) as error:
+    except (SettingsError, TracingError, KafkaSetupError) as error:
         report(str(error))
         raise SystemExit(EXIT_WRONG_USE) from None
 

@@ -15,7 +15,7 @@ _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_
 
 
 class Moment(click.ParamType):
-    """Unix milliseconds. A time without a zone is local."""
+    """Unix milliseconds; 0 for what lies before them: Kafka takes no others. A time without a zone is local."""
 
     name = "time"
 
@@ -23,9 +23,9 @@ class Moment(click.ParamType):
         if isinstance(value, int):
             return value
         if ago := re.fullmatch(r"(\d{1,6})([smhdw])", value):
-            return time.time_ns() // 1_000_000 - int(ago[1]) * _UNITS_MS[ago[2]]
+            return max(0, time.time_ns() // 1_000_000 - int(ago[1]) * _UNITS_MS[ago[2]])
         try:
-            return int(datetime.fromisoformat(value).astimezone().timestamp() * 1000)
+            return max(0, int(datetime.fromisoformat(value).astimezone().timestamp() * 1000))
         except (ValueError, OverflowError, OSError):
             self.fail(
                 f"{value!r} is not a time; write 2024-05-01, 2024-05-01T09:30, or 90m, 36h, 7d for a time ago",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from app.kafka.errors import KafkaSetupError
 from app.kafka.oauth import ClientCredentials, TokenServer
 from app.key_files import show_certificate
 
@@ -34,7 +35,7 @@ class Cluster:
         return ", ".join(self.servers)
 
     def options(self) -> dict[str, Any]:
-        """Keyword arguments for any aiokafka client. Raises `OSError` if a TLS file cannot be used."""
+        """Keyword arguments for any aiokafka client. Raises `KafkaSetupError` if a TLS file cannot be used."""
         given: dict[str, Any] = {"bootstrap_servers": list(self.servers), "security_protocol": self._protocol()}
         if self.tls:
             given["ssl_context"] = self.ssl_context()
@@ -56,9 +57,19 @@ class Cluster:
         return ClientCredentials(server)
 
     def ssl_context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self.ca_file)
+        """Raises `KafkaSetupError`."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:
+            why = "has no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+            raise KafkaSetupError(f"PARLEY_KAFKA_CA_FILE={self.ca_file}: {why}") from None
         if self.cert_file is not None:
-            show_certificate(context, self.cert_file, self.key_file)
+            try:
+                show_certificate(context, self.cert_file, self.key_file)
+            except OSError as error:
+                why = f"no certificate with its key, in PEM ({error.strerror or error})"
+                named = f"PARLEY_KAFKA_CERT_FILE={self.cert_file} and PARLEY_KAFKA_KEY_FILE={self.key_file or ''}"
+                raise KafkaSetupError(f"{named}: {why}") from None
         return context
 
     def _protocol(self) -> str:

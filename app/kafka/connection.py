@@ -105,10 +105,6 @@ async def _trouble(cluster: Cluster, server: str) -> KafkaUnusableError | None:
     except (OSError, TimeoutError):
         return None
     try:
-        cluster.options()
-    except OSError as error:
-        return KafkaSetupError(f"a TLS file cannot be used: {error}; see the PARLEY_KAFKA_ settings")
-    try:
         connection = await _connection(cluster, server)
     except (KafkaError, OSError, TimeoutError) as error:
         return _login_trouble(cluster, server, error) or await _port_trouble(cluster, server, error)

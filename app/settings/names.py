@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 
 PREFIX = "PARLEY_"
@@ -22,4 +23,10 @@ def warnings_of(names: Iterable[str], known: frozenset[str]) -> Iterator[str]:
         if name in RENAMED:
             yield f"{name} is now {RENAMED[name]}; the old name still counts"
         else:
-            yield f"{name} is not a setting of Parley and is ignored"
+            yield f"{name} is not a setting of Parley and is ignored{_meant(name, known)}"
+
+
+def _meant(name: str, known: frozenset[str]) -> str:
+    """The part that all have would make all alike."""
+    near = get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], n=1, cutoff=0.75)
+    return f"; did you mean {PREFIX}{near[0]}?" if near else ""

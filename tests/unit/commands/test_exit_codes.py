@@ -60,6 +60,18 @@ def test_a_wrong_setting_is_wrong_use(arguments: str, monkeypatch: pytest.Monkey
     assert (code, "PARLEY_PARTITIONS=many" in line) == (ExitCode.WRONG_USE, True), line
 
 
+@pytest.mark.parametrize("arguments", NEEDS_KAFKA)
+@pytest.mark.parametrize("name", ["CA", "CERT"])
+def test_a_tls_file_that_is_none_is_wrong_use(
+    arguments: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "key.pem").write_text("no certificate\n")
+    monkeypatch.setenv("PARLEY_KAFKA_TLS", "true")
+    monkeypatch.setenv(f"PARLEY_KAFKA_{name}_FILE", "key.pem")
+    code, line = ended(arguments)
+    assert (code, f"PARLEY_KAFKA_{name}_FILE=key.pem" in line) == (ExitCode.WRONG_USE, True), line
+
+
 def test_a_port_in_use_is_wrong_use_before_kafka_is_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

@@ -42,3 +42,8 @@ def test_a_period_without_any_time_is_refused(until: int) -> None:
 @pytest.mark.parametrize(("since", "until"), [(1_000, 1_001), (1_000, None), (None, 1_000), (None, None)])
 def test_a_period_may_be_open(since: int | None, until: int | None) -> None:
     check_period(since, until)
+
+
+@pytest.mark.parametrize("text", ["99999d", "999999w", "1901-01-01", "0001-01-02T00:00:00+00:00"])
+def test_a_time_before_all_records_is_the_first_one(text: str) -> None:
+    assert Moment().convert(text, None, None) == 0

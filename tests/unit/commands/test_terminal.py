@@ -34,7 +34,8 @@ def test_unknown_setting_is_told_in_one_line_and_the_command_goes_on(monkeypatch
     result = CliRunner().invoke(tail, ["tokens"])
     assert result.exit_code == 1
     lines = result.output.splitlines()
-    assert lines[0] == "warning: PARLEY_PARTITION is not a setting of Parley and is ignored"
+    ignored = "PARLEY_PARTITION is not a setting of Parley and is ignored"
+    assert lines[0] == f"warning: {ignored}; did you mean PARLEY_PARTITIONS?"
     assert lines[1].startswith("Error: no Kafka answers at 127.0.0.1:1: start one with")
     assert len(lines) == 2
 
