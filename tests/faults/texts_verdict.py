@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ def judge_texts(
     rule: ReaderRule,
     turns: dict[Key, Turn],
     settings: Settings,
-    is_erased: Callable[[str, str], bool],
+    erased: Callable[[str, str], float | None],
     topics: ToolTopics,
     verdict: Verdict,
     masks: Masks,
@@ -41,10 +41,12 @@ def judge_texts(
 
     A conversation is forgotten once its last turn is older than the TTL, as of the request's own time. Where that time
     is behind the broker's, because the producer's clock is, the sweep may have been first: either prompt is right. For
-    an erased conversation, any number of the last turns is right, since it is not known which of them the erasure met.
+    an erased conversation, any number of the last turns is right, since it is not known which of them the erasure met;
+    but those that were asked for after it are remembered.
     """
     histories: dict[tuple[str, str], list[list[PastTurn]]] = defaultdict(lambda: [[]])
     last: dict[tuple[str, str], int] = {}
+    later: Counter[tuple[str, str]] = Counter()
     private: dict[tuple[str, str], list[PrivateValue]] = defaultdict(list)
     ttl_ms = settings.conversation_ttl_s * 1000
     for key, request in requests.items():
@@ -60,8 +62,10 @@ def judge_texts(
         candidates = [[]] if at - ended > ttl_ms else known
         if at - ended <= ttl_ms < turn.created_at - ended:
             candidates = [*candidates, []]
-        if is_erased(*conversation):
-            candidates = [one[first:] for one in candidates for first in range(len(one) + 1)]
+        erased_at = erased(*conversation)
+        if erased_at is not None:
+            least = later[conversation]
+            candidates = [one[first:] for one in candidates for first in range(max(0, len(one) - least) + 1)]
         answer = rule.answers.get(key)
         tokens = () if answer is None else answer.tokens
         authors = [] if answer is None else authors_of(verdict.takeovers.get(key, []), answer, turn)
@@ -91,6 +95,7 @@ def judge_texts(
             distinct = dict.fromkeys(map(tuple, after or unknown))
             histories[conversation] = [list(one) for one in distinct][:_MOST_HISTORIES]
             last[conversation] = turn.created_at
+            later[conversation] += at > (erased_at or 0) and not request.get("tool_results")
 
 
 def _past(recalled: Iterable[RecalledTurn]) -> list[PastTurn]:

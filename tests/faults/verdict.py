@@ -204,14 +204,15 @@ def judge_records(
     *,
     paced: bool,
     mixed: bool = False,
-    is_erased: Callable[[str, str], bool] = lambda _user, _conversation: False,
+    erased: Callable[[str, str], float | None] = lambda _user, _conversation: None,
     has_met: HasMet = lambda _user, _turn: False,
     topics: ToolTopics | None = None,
     masks: Masks = lambda _user, _values: NO_MASK,
 ) -> Verdict:
-    """`is_erased`: whether a conversation was forgotten at some time; `has_met`: whether an erasure has met a recalled
-    turn; `masks` hide values from the model. Workers that are `mixed` do not serve the same models, so before its first
-    token an answer may be routed anew; one that is cancelled before it names the default model, if its own is not here.
+    """`erased`: when the last mark stood that is about a conversation, None without one; `has_met`: whether an erasure
+    has met a recalled turn; `masks` hide values from the model. Workers that are `mixed` do not serve the same models,
+    so before its first token an answer may be routed anew; one that is cancelled before it names the default model, if
+    its own is not here.
     """
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
@@ -247,7 +248,7 @@ def judge_records(
     verdict.wrong_plans += wrong_memories(verdict.ever_recalled, written)
     _judge_order(asked, written, verdict)
     if paced:
-        judge_texts(asked, rule, written, settings, is_erased, topics, verdict, masks)
+        judge_texts(asked, rule, written, settings, erased, topics, verdict, masks)
         verdict.changed += [key for key in asked if key in rule.answers and not is_split(asked[key], rule.answers[key])]
     return verdict
 

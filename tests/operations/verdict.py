@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +36,8 @@ async def verdict_of(settings: Settings, former: Settings | None = None, erased:
     if former is not None:
         requests = [*_spread(await read_topic(former, "requests"), settings), *requests]
         tokens = [*await read_topic(former, "tokens"), *(_Moved(one, one.partition + _APART) for one in tokens)]
-    verdict = judge_records(requests, tokens, turns, settings, paced=True, is_erased=lambda user, _: user in erased)
+    stood_at = dict.fromkeys(erased, math.inf)
+    verdict = judge_records(requests, tokens, turns, settings, paced=True, erased=lambda user, _: stood_at.get(user))
     if erased:
         pardon_cut(verdict, turns, await read_topic(settings, "erasures"))
     return verdict

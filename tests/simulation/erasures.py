@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,11 @@ class Erasures:
 
     def touch_request(self, key: Key) -> bool:
         return self.touch(*self.conversations.get(key, (key[0], None)))
+
+    def stood_at(self, user: str, conversation: str) -> float | None:
+        """When the last mark stood that is about the conversation; None if nothing of it was erased."""
+        about = self.at.keys() & {(user, None), (user, conversation)}
+        return max((self.marked.get(one, math.inf) for one in about), default=None)
 
     def until(self, user: str, conversation: str) -> int:
         """Up to when its turns are erased; 0 if they are not."""

@@ -93,7 +93,7 @@ class Findings:
             self._sim.settings(),
             paced=True,
             mixed=self._sim.mixed,
-            is_erased=erasures.touch,
+            erased=erasures.stood_at,
             has_met=erasures.has_met,
             masks=self._mask,
             topics=read_tool_topics(self._read("tool-calls"), self._read("tool-results"), self._sim.settings()),

@@ -200,6 +200,11 @@ async def _deletes_once(partition: Partition, scope: Scope, mark: Erased) -> Non
         await _DELETE_ROWS(partition, scope, mark)
 
 
+def _remembers_nothing_again(run: Run) -> None:
+    if run.marks.at:
+        run.conversation, run.memory = None, ()
+
+
 def _of_the_user_alone(marks: PartitionMarks, user_id: str, _conversation: str) -> Marks:
     mark = marks._newest(Scope(user_id))
     return Marks(() if mark is None else (mark,))
@@ -324,7 +329,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "an erasure leaves running answers alone": Mutant(Run, "forgets", property(lambda _: False), erasing, hint=4),
     "an erasure leaves a request that goes on what it has read": Mutant(
-        Run, "drop_erased", lambda _: None, late_erasures, hint=3
+        Run, "drop_erased", lambda _: None, late_erasures, hint=9
+    ),
+    "a conversation that was erased remembers nothing again": Mutant(
+        Run, "drop_erased", _remembers_nothing_again, late_erasures, hint=53
     ),
     "an erasure leaves what a former owner has written": Mutant(
         Former, "begun_at", property(lambda _: None), late_erasures, hint=64
