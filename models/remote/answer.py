@@ -103,27 +103,31 @@ class RemoteAnswer:
         if chunk.has_failed:
             raise ServerMisbehaved("the server ended the answer with an error")
         for choice in chunk.choices or ():
+            reason = None
             if choice.finish_reason is not None:
-                self._reason = reason_of(choice.finish_reason)
+                reason = reason_of(choice.finish_reason)
                 if (oddity := oddity_of(choice.finish_reason)) is not None:
                     self._note(oddity)
-            self._push(choice.content, choice.token_ids)
+            self._push(choice.content, choice.token_ids, is_stopped=reason is FinishReason.STOP)
+            self._reason = reason  # an answer whose last words are refused is not over
+            if reason is not None:
+                break
 
-    def _push(self, text: str, ids: list[int] | None) -> None:
+    def _push(self, text: str, ids: list[int] | None, *, is_stopped: bool) -> None:
         if self._has_ids is None and (text or ids):
             self._has_ids = bool(ids)
             if self.ids and not ids:
                 raise ServerMisbehaved("the server tells no token ids, unlike the one before")
         if self._has_ids:
-            self._push_ids(text, ids or [])
+            self._push_ids(text, ids or [], is_stopped=is_stopped)
         elif text:
             self._push_text(text)
 
-    def _push_ids(self, text: str, ids: list[int]) -> None:
+    def _push_ids(self, text: str, ids: list[int], *, is_stopped: bool) -> None:
         if len(text) > BYTES_PER_ASKED_TOKEN * len(ids) + SLACK_BYTES:
             raise ServerMisbehaved("the server sends more text than its tokens can have")
         self._size += len(text)
-        if self._reason is FinishReason.STOP:
+        if is_stopped:
             ids = ids[:-1]  # the end of the sequence
         text = self._late + self._stops.add(text)
         self._late = ""

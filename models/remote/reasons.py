@@ -31,8 +31,8 @@ _FAILED = """
     network_error server_error internal_error insufficient_system_resource malformed_function_call
 """
 _FAILURES = frozenset(_FAILED.split())
-_PLAIN = frozenset({"stop", "length", "content_filter"})
-"""OpenAI's words for what Parley has, too."""
+_PLAIN = frozenset({"stop", "length", "content_filter", "tool_calls", "function_call"})
+"""OpenAI's words."""
 _PRINTABLE = re.compile(r"[\w .:-]{1,40}", re.ASCII)
 
 

@@ -177,3 +177,10 @@ async def test_what_keeps_a_connection_alive_is_no_chunk(ping: bytes) -> None:
 async def test_thinking_alone_breaks_the_silence_and_is_no_text() -> None:
     parts = [said([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]), said("whole", "stop"), DONE]
     assert (await answered(parts))[:2] == ("whole", "stop")
+
+
+async def test_words_that_are_refused_beside_the_reason_do_not_end_the_answer() -> None:
+    last = {"index": 0, "delta": {"content": "x" * 10_000}, "finish_reason": "stop", "token_ids": [7]}
+    first = {"index": 0, "delta": {"content": "a"}, "token_ids": [5]}
+    parts = [data({"choices": [first]}), data({"choices": [last]}), DONE]
+    assert (await answered(parts))[:2] == ("a", FinishReason.PARTIAL)
