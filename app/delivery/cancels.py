@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.delivery.resume.recovery import RequestKey
+from app.wire.ids import tenant_of
+from models.fair_slots import FairSlots, Owner, Owners, owners_of
 
 REMEMBERED_S = 300.0
-MOST = 4096
-MOST_OF_USER = 64
+MOST = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +24,26 @@ class _Remembered:
 class Cancels:
     """Remembers each cancel for five minutes; `commit` is called when it is used or dropped.
 
-    The cancel's record stays uncommitted until then, so it is read again after a restart. The number is bounded: beyond
-    `MOST_OF_USER` of one user and `MOST` in all, the oldest are dropped early. Most likely their requests never come.
+    The cancel's record stays uncommitted until then, so it is read again after a restart. There are at most `MOST`,
+    shared by tenants and users (models/fair_slots.py): who has too many loses its oldest. A user may cancel thousands
+    that are parked.
     """
 
     def __init__(self) -> None:
         self._remembered: dict[RequestKey, _Remembered] = {}
-        self._of_user: Counter[str] = Counter()
+        self._of_owner: defaultdict[Owner, dict[RequestKey, None]] = defaultdict(dict)
+        self._slots = FairSlots(MOST)
 
     def remember(self, key: RequestKey, commit: Callable[[], None], for_s: float = REMEMBERED_S) -> None:
         self._forget(key)
+        owners = _owners_of(key[0])
+        if (refused := self._slots.refused(owners)) is not None:
+            self._forget(next(iter(self._of_owner.get(refused) or self._remembered)))
         expiry = asyncio.get_running_loop().call_later(max(0.0, for_s), self._forget, key)
         self._remembered[key] = _Remembered(commit, expiry)
-        self._of_user[key[0]] += 1
-        if self._of_user[key[0]] > MOST_OF_USER:
-            self._forget(next(one for one in self._remembered if one[0] == key[0]))
-        elif len(self._remembered) > MOST:
-            self._forget(next(iter(self._remembered)))
+        self._slots.hold(owners)
+        for owner in owners:
+            self._of_owner[owner][key] = None
 
     def pop(self, key: RequestKey) -> Callable[[], None] | None:
         """The `commit` of the request's cancel, to be called once the request has ended; None if it was not
@@ -49,11 +53,18 @@ class Cancels:
         if remembered is None:
             return None
         remembered.expiry.cancel()
-        self._of_user[key[0]] -= 1
-        if not self._of_user[key[0]]:
-            del self._of_user[key[0]]
+        owners = _owners_of(key[0])
+        self._slots.release(owners)
+        for owner in owners:
+            del self._of_owner[owner][key]
+            if not self._of_owner[owner]:
+                del self._of_owner[owner]
         return remembered.commit
 
     def _forget(self, key: RequestKey) -> None:
         if commit := self.pop(key):
             commit()
+
+
+def _owners_of(user_id: str) -> Owners:
+    return owners_of(tenant_of(user_id) or "", user_id)
