@@ -217,6 +217,7 @@ def _about(app: ParleyApp) -> str:
 
 def create_app(parley: Settings) -> ParleyApp:
     quiet.hide_banner()
+    quiet.tell_wrong_use_in_one_line()
     quiet.as_libraries(ParleyApp, ParleyWorker, *consumer.SERVICES)
     app = ParleyApp(
         parley.group,

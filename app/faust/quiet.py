@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
+import click
 import faust
 from faust.cli.worker import worker as command
 
@@ -54,6 +55,16 @@ def end_told() -> None:
 
 def hide_banner() -> None:
     command.on_worker_created = _nothing
+
+
+def tell_wrong_use_in_one_line() -> None:
+    """Of an option that Faust does not have, as all commands tell it."""
+    click.UsageError.show = _show_in_one_line  # type: ignore[method-assign, assignment]
+
+
+def _show_in_one_line(error: click.UsageError, file: IO[Any] | None = None) -> None:
+    path = "parley worker" if error.ctx is None else error.ctx.command_path
+    click.echo(f"Error: {' '.join(error.format_message().split())} (see `{path} --help`)", file=file, err=file is None)
 
 
 def as_libraries(*services: type[Any]) -> None:

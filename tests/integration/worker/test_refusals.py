@@ -16,6 +16,7 @@ from app.settings import Settings
 from tests.conftest import NewSettings
 from tests.environment import environment_of
 from tests.faults.worker_process import FAUST, ROOT, WorkerProcess
+from tests.unit.kafka.test_broker_version import broker
 from tests.unit.models import tiny
 from tests.with_constants import command_with
 
@@ -65,6 +66,27 @@ async def test_topics_that_are_not_there(paced: Settings, tmp_path: Path) -> Non
     assert "parley topics create" in refused(paced, tmp_path, PARLEY_TOPIC_PREFIX="unknown-")
 
 
+async def test_a_kafka_that_is_too_old_is_refused_by_all_who_serve(paced: Settings, tmp_path: Path) -> None:
+    async with broker("3.9.1") as cluster:
+        old = paced.model_copy(update={"broker": f"kafka://{cluster}"})
+        told = [await asyncio.to_thread(refused, old, tmp_path)]
+        for arguments in (["topics", "create"], ["gateway", "--port", "0"]):
+            ended = await asyncio.to_thread(
+                subprocess.run,
+                [str(FAUST.with_name("parley")), *arguments],
+                env=environment_of(old),
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert ended.returncode == 2, ended.stderr
+            told += ended.stderr.splitlines()
+    assert len(told) == 3, told
+    assert all("is Kafka 3.9, and Parley needs 4.0 or later" in line for line in told)
+
+
 async def test_a_broker_that_is_not_there_is_waited_for_and_is_no_wrong_use(paced: Settings, tmp_path: Path) -> None:
     faust = command_with({"app.preflight._START_WAIT_S": 1.0}, "faust")
     away = {"PARLEY_BROKER": "kafka://127.0.0.1:1", "PYTHONPATH": str(ROOT)}
@@ -91,6 +113,17 @@ async def test_a_port_that_another_server_has(paced: Settings, tmp_path: Path) -
         port = server.getsockname()[1]
         line = refused(paced, tmp_path, arguments=("--web-bind", "127.0.0.1", "--web-port", str(port)))
     assert line == f"parley: port {port} is in use: choose another with --web-port"
+
+
+def test_a_misspelt_option_is_one_line() -> None:
+    for program in (["parley", "worker"], ["faust", "-A", "app", "worker"]):
+        command = [str(FAUST.with_name(program[0])), *program[1:], "--web-prt", "1"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+        line = ended.stderr.splitlines()[-1]
+        assert ended.returncode == 2
+        assert line.startswith("Error: No such option"), ended.stderr
+        assert "worker --help" in line
+        assert "Usage:" not in ended.stderr
 
 
 async def test_a_data_directory_that_cannot_be_made(paced: Settings, tmp_path: Path) -> None:
