@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from app.gateway.errors import ApiError, invalid
 from app.gateway.openai.conversation import items_of
 from app.gateway.openai.responses_body import InputItem, ResponsesBody
-from app.gateway.openai.stored_responses import StoredResponses
+from app.gateway.openai.stored_responses import StoredResponse, StoredResponses
 from app.wire.error import ErrorCode
 
 _MOST_RESPONSES = 256
@@ -50,30 +50,21 @@ async def _items(wanted: Iterable[str], responses: StoredResponses) -> dict[str,
         async with aclosing(responses.turns()) as turns:
             async for turn in turns:
                 known |= {item["id"]: item for item in items_of(turn) if item["id"] in kinds}
+    await responses.current()
+    stored = await asyncio.gather(*map(responses.of_request, named))  # one search finds them all
     at_once = asyncio.Semaphore(_AT_ONCE)
-
-    async def read(request_id: str) -> None:
-        async with at_once:
-            with suppress(_Gone):
-                known.update({item["id"]: item for item in await _items_of(request_id, responses)})
-
-    await asyncio.gather(*map(read, named))
+    for items in await asyncio.gather(*(_items_of(one, responses, at_once) for one in stored if one is not None)):
+        known |= {item["id"]: item for item in items}
     return known
 
 
-class _Gone(Exception):  # noqa: N818 - the item is reported, not this
-    """The response is unknown, or no longer kept."""
-
-
-async def _items_of(request_id: str, responses: StoredResponses) -> list[Item]:
+async def _items_of(stored: StoredResponse, responses: StoredResponses, at_once: asyncio.Semaphore) -> list[Item]:
     try:
-        stored = await responses.of_request(request_id)
-        if stored is None:
-            raise _Gone
-        output = (await responses.described(stored))["output"]
+        async with at_once:
+            output = (await responses.described(stored))["output"]
     except ApiError as error:
         if error.code == ErrorCode.NOT_FOUND:
-            raise _Gone from None
+            return []  # its events have left the log
         raise
     return [*output, *stored.given.input_items(stored.request)]
 

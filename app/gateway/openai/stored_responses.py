@@ -70,15 +70,19 @@ class StoredResponses:
     async def find(self, name: str) -> StoredResponse:
         """The response of this id; raises `ApiError`: `not_found` if this user has none, or it has gone."""
         named = named_by(name)
+        await self.current()
         stored = None if named is None else await self.of_request(named[1])
         if stored is None or stored.name != name:
             message = f"Response with id {name[:_LONGEST_ID]!r} not found."
             raise ApiError(ErrorCode.NOT_FOUND, message, param="response_id")
         return stored
 
+    async def current(self) -> None:
+        """Wait for deletions and erasures that were told before, at whichever gateway."""
+        await self._gateway.erasures.current(self._identity.user_id)
+
     async def of_request(self, request_id: str) -> StoredResponse | None:
         """The response that this request was created as; None if this user has none, or it has gone."""
-        await self._gateway.erasures.current(self._identity.user_id)
         asked = await self._gateway.asked.find(self._identity.user_id, request_id)
         given = None if asked is None else given_in(asked.headers)
         if asked is None or given is None or given.body.store is False:
