@@ -10,12 +10,14 @@ from models.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured.argument_grammar import argument_rules, json_rule
 from models.structured.patterns import exactly, terminal, whole
 from models.tools.format import ArgumentStyle, ToolFormat
+from models.tools.parser import FENCE, FENCE_END
 from models.tools.rule import CallableTool, ToolRule
 
 # A longer string is taken apart: looking for its end from each quote in it takes time by the square of its length.
 _TERMINALS = re.compile(r'[{}\[\]]|: |, |"(?:[^"\\]|\\.){0,64}+"|[^{}\[\]":,]+|.', re.DOTALL)
 _ANYTHING = r"(.|\n)*"
 _BLANK = r" \t\n\r"
+_SPACES = " \t\n\r"
 
 
 def lark_of_tools(rule: ToolRule, opened: Collection[str] = ()) -> str:
@@ -62,11 +64,19 @@ def _led(rule: ToolRule, calls: str) -> list[str]:
     return [f"start: lead {calls} | TEXT", f"lead[lazy]: TEXT {trigger}", f"TEXT: /{_ANYTHING}/"]
 
 
-def _begun(rule: ToolRule) -> tuple[str, list[str]]:
-    """The calls of a form that does not lead, and the texts that commit an answer to them, each as one terminal."""
+def _begun(rule: ToolRule, *, is_spaced: bool = False) -> tuple[str, list[str]]:
+    """The calls of a form that does not lead, and the texts that commit an answer to them, each as one terminal.
+
+    is_spaced: White space precedes them already.
+    """
     form = rule.form
     if form.commits:
-        return f"{json.dumps(form.trigger)} {_calls(rule)}", [form.trigger]
+        texts = [form.trigger, *(one for one in form.beginnings if not is_spaced or one[0] not in _SPACES)]
+        plain, fenced = ([json.dumps(one) for one in texts if (FENCE in one) == is_in] for is_in in (False, True))
+        begun = f"({' | '.join(plain)}) {_calls(rule)}"
+        if fenced:
+            begun += f" | ({' | '.join(fenced)}) {_calls(rule)} {json.dumps(FENCE_END)}"
+        return f"({begun})", texts
     beginnings = [form.beginning(tool.name) for tool in rule.tools]
     each = (f"{json.dumps(text, ensure_ascii=False)} arguments_{number}" for number, text in enumerate(beginnings))
     return f"({' | '.join(each)}) {_text(form.closing, form)} {_rest(rule)}", beginnings
@@ -78,7 +88,7 @@ def _after_reasoning(rule: ToolRule) -> list[str]:
     is_special = form.after in dict(form.specials)
     thought = f"TEXT? {after}" if is_special else "thought"
     rest = "" if rule.is_required else " | REST?"
-    begun, beginnings = _begun(rule)
+    begun, beginnings = _begun(rule, is_spaced=True)
     rules = [f"start: {thought} SPACE? ({begun}{rest})" + ("" if rule.is_required else " | TEXT")]
     if not is_special:
         rules.append(f"thought[lazy]: TEXT {after}")
@@ -95,7 +105,7 @@ def _unlike(beginnings: Sequence[str], never: str = "") -> str:
             following.setdefault(beginning[:at], {})[character] = None
     choices = []
     for begun, characters in following.items():
-        other = f"[^{''.join(map(re.escape, characters))}{'' if begun else never}]"
+        other = f"[^{''.join(map(_escaped, characters))}{'' if begun else never}]"
         choices.append(f"{_escaped(begun)}({other}{_ANYTHING})?" if begun else f"{other}{_ANYTHING}")
     return "|".join(choices)
 

@@ -50,6 +50,8 @@ class ToolFormat:
     names: How names are written.
     arguments: How arguments are written. With tags, `key` precedes each key, `value` stands between it and its value,
         and `value_end` after that; before a value that is no string `other_value` stands in its place, if there is one.
+    beginnings: Other texts in place of the trigger, at the beginning of an answer: with white space or a fence before
+        it, whose end is read over, or with the type of the call.
     after: Text that ends in this, and white space, may precede the first call although the form does not lead: for
         models whose answers begin with their reasoning.
     specials: The special tokens in all these texts, with their ids: text cannot spell them.
@@ -71,6 +73,7 @@ class ToolFormat:
     value: str = ""
     other_value: str = ""
     value_end: str = ""
+    beginnings: tuple[str, ...] = ()
     after: str = ""
     specials: tuple[tuple[str, int], ...] = ()
     schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -31,6 +31,7 @@ class CallDelta:
     arguments: str = ""
 
 
+FENCE, FENCE_END = "```", "\n```"
 _NAME = re.compile(r"[\w.-]*")
 
 
@@ -52,6 +53,8 @@ class ToolCallParser:
         self.calls: list[ToolCall] = []
         self._form = form
         self._state = _State.TEXT
+        self._beginnings = (form.trigger, *form.beginnings)
+        self._fence = ""  # what ends that in which the calls stand
         self._at_start = True
         self._is_past = False  # the reasoning
         self._rest = ""  # unread text of the current state
@@ -95,14 +98,15 @@ class ToolCallParser:
             start = self._rest.find(trigger)
         else:
             self._pass_space()
-            start = 0 if self._at_start and self._rest.startswith(trigger) else -1
+            trigger = self._begun_with()
+            start = 0 if trigger else -1
         if start >= 0:
             self._text.append(self._rest[:start])
             self._rest = self._rest[start + len(trigger) :]
             self._form_text = trigger
             self._state = _State.OPENING
             return True
-        if not self._form.leads and self._at_start and trigger.startswith(self._rest):
+        if not self._form.leads and self._at_start and any(one.startswith(self._rest) for one in self._beginnings):
             return False
         mark = trigger if self._form.leads else self._form.after
         end = self._end_of(mark)
@@ -113,6 +117,14 @@ class ToolCallParser:
         self._pass(end)
         self._at_start = self._is_past = True
         return True
+
+    def _begun_with(self) -> str:
+        """The text by which an answer of a form that does not lead begins a call; empty if it does not."""
+        if not self._at_start:
+            return ""
+        begun = next((one for one in self._beginnings if self._rest.startswith(one)), "")
+        self._fence = FENCE_END if FENCE in begun else ""
+        return begun
 
     def _end_of(self, mark: str) -> int | None:
         """Where the text ends that a call may follow; None if it is not there yet, or was."""
@@ -212,7 +224,7 @@ class ToolCallParser:
         return True
 
     def _read_after(self) -> bool:
-        separator, end = self._form.separator, self._form.end
+        separator, end = self._form.separator, self._form.end or self._fence
         if self._rest.startswith(separator):
             self._read(len(separator), _State.NAME)
             return True

@@ -6,10 +6,15 @@ json   {"name": "f", "arguments": {...}}     any model, described in the prompt
 
 from models.tools.format import ToolFormat
 
+_TYPE, _NAME = '"type": "function", ', '"name": '
+_BEFORE = ("", " ", "\n", "\n\n", "```json\n", "```\n", "\n```json\n")
+_BEGINNINGS = tuple(f"{before}{{{kind}{_NAME}" for before in _BEFORE for kind in ("", _TYPE) if before or kind)
+
 FORMS = (
     ToolFormat(
         name="llama",
         trigger='{"name": ',
+        beginnings=_BEGINNINGS,
         opening="",
         middle=', "parameters": ',
         closing="}",
@@ -18,6 +23,7 @@ FORMS = (
     ToolFormat(
         name="json",
         trigger='{"name": ',
+        beginnings=_BEGINNINGS,
         opening="",
         middle=', "arguments": ',
         closing="}",

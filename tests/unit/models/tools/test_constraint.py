@@ -251,6 +251,32 @@ def test_a_tool_that_cannot_be_followed_takes_any_object_and_the_others_keep_the
     assert not accepts(kept, constraint, written(form, ("order_status", '{"order": "x"}')))
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", ["json", "llama"])
+def test_a_whole_answer_may_have_space_a_fence_and_the_type_of_its_call(
+    kept: ConstraintCompiler, name: str, seed: int
+) -> None:
+    form = FORMATS[name]
+    constraint = tool_constraint(form, [ORDER])
+    call, wrong = (written(form, ("order_status", arguments)) for arguments in ('{"order": 4711}', '{"order": "x"}'))
+    for kind in ("", '"type": "function", '):
+        for before, after in (("", ""), (" ", ""), ("\n", ""), ("```json\n", "\n```"), ("```\n", "\n```")):
+            text = before + call.replace('{"name"', f'{{{kind}"name"', 1) + after
+            assert accepts(kept, constraint, text), text
+            said, calls, _ = parse(form, cut(text, seed))
+            assert (said, calls) == ("", [("order_status", '{"order": 4711}')]), text
+            assert not accepts(kept, constraint, text.replace(call[-10:], wrong[-10:])), text
+    for text in (
+        '\n{"answer": 42}',
+        '```json\n{"type": "function"}\n```',
+        "```python\nprint()\n```",
+        ' {"type": "x"}',
+        "``",
+    ):
+        assert accepts(kept, constraint, text), text
+        assert parse(form, cut(text, seed))[:2] == (text, []), text
+
+
 @pytest.mark.parametrize("name", ["json", "llama"])
 def test_an_answer_may_begin_like_json_while_tools_are_on_offer(kept: ConstraintCompiler, name: str) -> None:
     constraint = tool_constraint(FORMATS[name], [ORDER])
