@@ -150,7 +150,7 @@ MUTANTS: dict[str, Mutant] = {
         routing, "_routed", _decides_all, mixed_storm, hint=47
     ),
     "an answer that ends at another worker loses its author": Mutant(
-        AnswerLog, "keep_author", lambda _: None, mixed_storm
+        AnswerLog, "keep_author", lambda _: None, mixed_storm, hint=9
     ),
     "an answer stays free whose repeat broke off": Mutant(Cached, "_paid", _is_free, routed_storm, hint=1178),
     "a next owner decides anew": Mutant(Routed, "is_decided", _is_open, routed_storm, hint=2),

@@ -174,7 +174,7 @@ MUTANTS: dict[str, Mutant] = {
         Attempting, "_begin", _counts_failures, killed_while_failing, hint=27
     ),
     "an answer that has grown between two kills is a suspect all the same": Mutant(
-        requests, "lost_attempts", lambda last, _index: 0 if last is None else last.number, killed_often
+        requests, "lost_attempts", lambda last, _index: 0 if last is None else last.number, killed_often, hint=6
     ),
     "attempts are not apart, and suspects not alone": Mutant(
         attempts, "pause_before", lambda *_: 0.0, killed_thrice,

@@ -348,7 +348,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "nobody asks the mark of a conversation": Mutant(PartitionMarks, "of", _of_the_user_alone, deleting_storm, hint=1),
     "the erasure of a conversation leaves running answers alone": Mutant(
-        Run, "forgets", property(lambda _: False), deleting_storm
+        Run, "forgets", property(lambda _: False), deleting_storm, hint=4
     ),
     "the erasure of a conversation reaches the user's others": Mutant(
         Scope, "includes", _whatever_the_conversation, deleting_storm, hint=2
