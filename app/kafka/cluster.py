@@ -9,7 +9,7 @@ from typing import Any
 
 from app.kafka.errors import KafkaSetupError
 from app.kafka.oauth import ClientCredentials, TokenServer
-from app.key_files import show_certificate
+from app.key_files import EncryptedKeyError, show_certificate
 
 OAUTH = "OAUTHBEARER"
 
@@ -66,6 +66,8 @@ class Cluster:
         if self.cert_file is not None:
             try:
                 show_certificate(context, self.cert_file, self.key_file)
+            except EncryptedKeyError as error:
+                raise KafkaSetupError(str(error)) from None
             except OSError as error:
                 why = f"no certificate with its key, in PEM ({error.strerror or error})"
                 named = f"PARLEY_KAFKA_CERT_FILE={self.cert_file} and PARLEY_KAFKA_KEY_FILE={self.key_file or ''}"

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from app.gateway.server import TlsError, tls_options
 from app.kafka.cluster import Cluster
-from app.key_files import EncryptedKeyError
+from app.kafka.errors import KafkaSetupError
 from app.settings import Settings
 
 
@@ -36,7 +36,7 @@ def key_pair(folder: Path, form: PrivateFormat, password: bytes | None) -> tuple
 def test_an_encrypted_key_is_refused_in_one_line(tmp_path: Path, form: PrivateFormat) -> None:
     certificate, key = key_pair(tmp_path, form, b"secret")
     cluster = Settings(kafka_tls=True, kafka_cert_file=certificate, kafka_key_file=key).cluster
-    with pytest.raises(EncryptedKeyError, match=r"key\.pem is encrypted.*openssl pkey") as refused:
+    with pytest.raises(KafkaSetupError, match=r"key\.pem is encrypted.*openssl pkey") as refused:
         cluster.options()
     assert "\n" not in str(refused.value)
     with pytest.raises(TlsError, match=r"key\.pem is encrypted"):

@@ -15,6 +15,7 @@ from typing import Any
 import faust
 import pytest
 from aiokafka import AIOKafkaConsumer
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import Assignment, SubscriptionState, TopicPartitionState
@@ -46,6 +47,7 @@ OWN = {
     "_is_tried_again", "_is_first_warning", "_rescued", "_reads", "_last_offset", "_delivered",  # of `PartitionRecords`
 }  # fmt: skip
 PRIVATE = {
+    AIOKafkaConnection: {"_protocol"},
     AIOKafkaConsumer: {
         "_client",
         "_coordinator",
