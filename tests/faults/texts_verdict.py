@@ -90,7 +90,7 @@ def judge_texts(
             verdict.changed.append(key)
         elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, mask):
             verdict.wrong_calls.append(key)
-        if turn.answer:
+        if turn.answer or turn.reasoning:
             unknown = [[*before, PastTurn(turn.prompt, turn.answer)] for before in candidates]
             distinct = dict.fromkeys(map(tuple, after or unknown))
             histories[conversation] = [list(one) for one in distinct][:_MOST_HISTORIES]
