@@ -28,7 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "tool": {"input": "Where is my order 48213?", "tools": [TOOL]},
     "form": {"input": "Hello", "text": {"format": FORM}, "instructions": "Be brief."},
     "cut": {"input": "Hello", "max_output_tokens": 1},
-    "error": {"input": "Hello", "model": "no-such-model"},
+    "error": {"input": "word " * 12_000},
     "logprobs": {"input": "Hello", "include": ["message.output_text.logprobs"], "top_logprobs": 2},
 }
 

@@ -28,7 +28,7 @@ const id = newRequestId()
 await (await parley.ask({ prompt: 'once', max_tokens: 3, request_id: id })).result()
 seen.once = (await (await parley.ask({ prompt: 'once', max_tokens: 3, request_id: id })).result()).tokens.length
 
-seen.failed = await (await parley.ask({ prompt: 'hello', model: 'no-such-model' })).result().catch(name)
+seen.failed = await (await parley.ask({ prompt: 'hello', previous_request_id: 'no-such-request' })).result().catch(name)
 seen.refused = await parley.ask({}).catch(name)
 seen.unknown = await parley.follow('no-such-request').result().catch(name)
 seen.behind = await parley.follow(following.requestId, { after: 9999 }).result().catch((error) => error.message)

@@ -74,7 +74,7 @@ def test_a_program_in_node_asks_follows_cancels_and_resumes(
         "sameAnswer": True,
         "cancelled": "cancelled",
         "once": 3,
-        "failed": ["AnswerFailedError", "model_not_found"],
+        "failed": ["AnswerFailedError", "invalid_request"],
         "refused": ["RefusedError", "invalid_request"],
         "unknown": ["RefusedError", "not_found"],
         "behind": "after: the answer has ended before 9999",

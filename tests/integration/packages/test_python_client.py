@@ -123,10 +123,10 @@ async def test_an_index_behind_the_end_is_refused_at_once(
 
 
 async def test_an_error_of_the_worker_is_raised_behind_the_last_update(parley: AsyncParley) -> None:
-    following = await parley.ask("hello", model="no-such-model")
+    following = await parley.ask("hello", previous_request_id="no-such-request")
     with pytest.raises(AnswerFailedError) as failed:
         await following.result()
-    assert failed.value.code == "model_not_found"
+    assert failed.value.code == "invalid_request"
 
 
 async def test_the_same_request_id_is_asked_once(parley: AsyncParley, gateway: GatewayProcess) -> None:
