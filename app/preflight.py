@@ -15,7 +15,7 @@ from app.faust import pins
 from app.folder_lock import LockedError, is_locked, locked
 from app.kafka.broker_version import check_version
 from app.kafka.errors import KafkaAwayError, KafkaUnusableError
-from app.kafka.patience import START_WAIT_S, once_kafka_answers
+from app.kafka.patience import once_kafka_answers
 from app.kafka.topic_config import TopicConfigError
 from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics
 from app.policy.check import read_policy
@@ -32,7 +32,6 @@ _UNUSABLE = (
     LoadError,
     PolicyError,
 )
-_START_WAIT_S = START_WAIT_S
 _LOCK_S = 3.0
 _PORTS = 100
 
@@ -117,7 +116,7 @@ async def _check_kafka(parley: Settings) -> None:
         await configure_topics(parley)
         await create_changelogs(parley)
 
-    await once_kafka_answers(check, report, _START_WAIT_S)
+    await once_kafka_answers(check, report)
 
 
 def report(line: str) -> None:

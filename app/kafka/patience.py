@@ -17,11 +17,9 @@ START_WAIT_S = 300.0
 _RETRY_S = 0.5
 
 
-async def once_kafka_answers(
-    begin: Callable[[], Awaitable[T]], report: Callable[[str], None], wait_s: float = START_WAIT_S
-) -> T:
-    """What `begin` returns, called again while Kafka is away. Raises `KafkaAwayError` after `wait_s`."""
-    deadline, reported = time.monotonic() + wait_s, ""
+async def once_kafka_answers(begin: Callable[[], Awaitable[T]], report: Callable[[str], None]) -> T:
+    """What `begin` returns, called again while Kafka is away. Raises `KafkaAwayError` after `START_WAIT_S`."""
+    deadline, reported = time.monotonic() + START_WAIT_S, ""
     while True:
         try:
             return await begin()

@@ -111,8 +111,8 @@ async def test_events_are_printed_as_json_on_request(settings: Settings, termina
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["chat"], "Missing option '--user'. (see `parley chat --help`)"),
-        (["chant"], "No such command 'chant'. (see `parley --help`)"),
+        (["chat"], "Missing option '-u' / '--user'. (see `parley chat --help`)"),
+        (["chant"], "No such command 'chant'. Did you mean chat? (see `parley --help`)"),
         (["--loud", "chat"], "No such option: --loud (see `parley --help`)"),
         (["topics", "create", "--loud"], "No such option: --loud (see `parley topics create --help`)"),
     ],

@@ -188,7 +188,7 @@ async def test_a_reader_who_leaves_ends_it_without_a_word(settings: Settings, te
 async def test_a_topic_that_is_not_there_is_named(terminal: Terminal) -> None:
     """`parley topics create` would not help: it does not know the topic."""
     done = await terminal.run("replay", "small", "--topic", "not-there")
-    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert (done.code, done.err.count("\n")) == (2, 1)
     assert done.err.startswith("Error: the topic 'not-there' does not exist: create it first")
 
 

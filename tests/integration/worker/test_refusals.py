@@ -88,7 +88,7 @@ async def test_a_kafka_that_is_too_old_is_refused_by_all_who_serve(paced: Settin
 
 
 async def test_a_broker_that_is_not_there_is_waited_for_and_is_no_wrong_use(paced: Settings, tmp_path: Path) -> None:
-    faust = command_with({"app.preflight._START_WAIT_S": 1.0}, "faust")
+    faust = command_with({"app.kafka.patience.START_WAIT_S": 1.0}, "faust")
     away = {"PARLEY_BROKER": "kafka://127.0.0.1:1", "PYTHONPATH": str(ROOT)}
     first, last = printed(paced, tmp_path, 1, (), faust=faust, **away)
     assert "parley local up" in last

@@ -84,7 +84,7 @@ def lock_is_held(worker: WorkerProcess, held: ExitStack) -> str:
     folder = worker.settings.data_dir
     folder.mkdir(parents=True)
     held.enter_context(locked(folder / "lock", "", lambda _: None))
-    return f"{folder} is in use by another worker: stop that one, or give this one its own PARLEY_DATA_DIR"
+    return f"{folder} is in use by another worker: stop that one, or give this one its own: PARLEY_DATA_DIR="
 
 
 def port_is_taken(worker: WorkerProcess, held: ExitStack) -> str:

@@ -89,7 +89,7 @@ def test_an_address_of_another_machine_is_wrong_use(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_gateway_waits_for_kafka_as_a_worker_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.kafka.patience.once_kafka_answers.__defaults__", (0.2,))
+    monkeypatch.setattr("app.kafka.patience.START_WAIT_S", 0.2)
     result = CliRunner().invoke(parley, ["gateway", "--port", "0"])
     first, last = result.stderr.splitlines()
     assert result.exit_code == ExitCode.FAILED

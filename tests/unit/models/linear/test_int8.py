@@ -58,7 +58,7 @@ def test_a_row_is_the_same_alone_and_among_others_bit_for_bit(shape: tuple[int, 
     rows = random(130, shape[1], seed=4) * random(130, 1, seed=5).exp()
 
     def product(given: Tensor) -> Tensor:
-        found: Tensor = scripted_product(given, one.weight, None, one.packed, one.eight)
+        found: Tensor = scripted_product(given, one.weight, None, one.packed, one.eight, 1, 0)
         return found
 
     together = product(rows)
