@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
-from tests.browser.test_page import LONG_MS, enter, over, past, say, stored, words
+from tests.browser.test_page import enter, over, past, say, stored, words
 from tests.integration.gateway.gateway_process import GatewayProcess
 
 pytestmark = pytest.mark.usefixtures("worker")
@@ -246,7 +246,8 @@ async def test_an_empty_page_has_examples_that_are_asked_by_a_click(
     await stop(page)
 
 
-async def test_a_model_can_be_chosen_where_there_are_several(context: BrowserContext, gateway: GatewayProcess) -> None:
+async def test_a_model_can_be_chosen_where_there_are_several(browser: Browser, gateway: GatewayProcess) -> None:
+    context = await browser.new_context()  # the browser itself complains of the refusal
     page = await context.new_page()
     names = {"data": [{"id": "small"}, {"id": "large"}]}
     await page.route("**/v1/models*", lambda route: route.fulfill(json=names))
@@ -258,11 +259,11 @@ async def test_a_model_can_be_chosen_where_there_are_several(context: BrowserCon
         await say(page, "by the large one")
     assert [body["model"] for body in bodies] == ["large"]
     # Nobody serves it here: that is said in words, and without what the worker says to programs.
-    await expect(page.locator(".note")).to_have_text(
-        "This model is not there any more. Choose another one.", timeout=LONG_MS
-    )
+    await expect(page.locator("#banner")).to_have_text("This model is not there any more. Choose another one.")
+    await expect(page.get_by_label("Message")).to_have_value("by the large one")
     await page.reload()
     await expect(page.get_by_label("Model", exact=True)).to_have_value("large")
+    await context.close()
 
 
 async def test_without_a_choice_of_models_there_is_none(context: BrowserContext, gateway: GatewayProcess) -> None:
