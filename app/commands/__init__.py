@@ -133,8 +133,12 @@ def worker(arguments: tuple[str, ...]) -> None:
 def main() -> NoReturn:
     signal.signal(signal.SIGTERM, exit_at_signal)
     try:
+        "".join(sys.argv).encode()
         parley(prog_name="parley")
         code: object = 0
     except SystemExit as end:
         code = end.code
+    except UnicodeEncodeError:
+        sys.stderr.write("Error: an argument is not UTF-8\n")
+        code = ExitCode.WRONG_USE.value
     end_process(code if isinstance(code, int) else ExitCode.FAILED if code else ExitCode.DONE)

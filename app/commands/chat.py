@@ -17,8 +17,9 @@ from app.commands.terminal import WrongUseError, note, plain_failures, settings_
 from app.kafka.clients import KafkaUnusableError
 from app.printable import printable, printable_json
 from app.reader import Following, Update
+from app.wire.error import ErrorCode
 from app.wire.event import ATTEMPT, PLAN, ErrorInfo, EventType, Notice
-from app.wire.limits import is_conversation_id, is_user_id
+from app.wire.limits import is_conversation_id, is_text, is_user_id
 from app.wire.request import DEFAULT_CONVERSATION
 from models.generation import FinishReason
 
@@ -85,6 +86,8 @@ class Talk:
         return error is not None and not is_typed
 
     def _answer(self, prompt: str, *, is_typed: bool) -> ErrorInfo | None:
+        if not is_text(prompt):
+            return ErrorInfo(ErrorCode.INVALID_REQUEST, "the line is not UTF-8")
         request_id, following = self._loop.wait(self._session.ask(prompt))
 
         def cancel() -> None:

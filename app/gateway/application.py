@@ -59,7 +59,9 @@ def create_application(gateway: Gateway) -> FastAPI:
             await gateway.stop()
 
     version = metadata.version("parley")
-    application = FastAPI(title="Parley", version=version, docs_url=None, redoc_url=None, lifespan=lifespan)
+    application = FastAPI(
+        title="Parley", version=version, docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
+    )
     application.state.gateway = gateway
     # The middleware added last runs first. The inner one's replies are counted and named like any other.
     application.add_middleware(Failures)

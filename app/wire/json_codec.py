@@ -79,7 +79,7 @@ def check_depth(value: bytes | bytearray) -> None:
         raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
 
 
-def check_brackets(value: bytes) -> None:
+def check_brackets(value: bytes | bytearray) -> None:
     """Raise `MalformedError` for a text that has more objects and lists than a record may have."""
     if value.count(b"{") + value.count(b"[") > MAX_BRACKETS and int((_steps(value) == 1).sum()) > MAX_BRACKETS:
         raise MalformedError(f"has more than {MAX_BRACKETS} objects and lists")

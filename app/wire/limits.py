@@ -75,11 +75,11 @@ def is_tool_name(value: str) -> bool:
 
 
 def is_user_id(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and 1 <= len(value) <= MAX_USER_LENGTH and _encodable(value)
+    return isinstance(value, str) and 1 <= len(value) <= MAX_USER_LENGTH and is_text(value)
 
 
 def is_conversation_id(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and len(value) <= MAX_NAME_LENGTH and _encodable(value)
+    return isinstance(value, str) and len(value) <= MAX_NAME_LENGTH and is_text(value)
 
 
 def shortened(message: str) -> str:
@@ -92,8 +92,8 @@ def json_bytes(text: str) -> int:
     return len(msgspec.json.encode(text)) - 2
 
 
-def _encodable(value: str) -> bool:
-    """Whether it has no lone surrogate."""
+def is_text(value: str) -> bool:
+    """Whether it has no lone surrogate: so Python keeps a byte that is not UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -2,10 +2,13 @@
 
 A redirect would repeat the request, with its prompt, to any address that the server names. A compressed body has no
 bound, and neither has a line of an event stream or the body of an error, so all three are limited where they arrive.
+A server may write faster than is read: others have a turn of the event loop in between.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from functools import cache
 from importlib import import_module
@@ -13,6 +16,8 @@ from typing import Any
 
 MOST_BYTES = 1 << 20
 """Of a body that is no event stream, and of one event."""
+_TURN_S = 0.002
+"""How long what is there already is read in one turn of the loop."""
 
 
 class ServerMisbehaved(ValueError):  # noqa: N818  what happened, as its readers say it
@@ -53,8 +58,11 @@ class _Bounded:
         self._is_stream = is_stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size, last = 0, b""
+        size, last, began = 0, b"", time.monotonic()
         async for part in self._stream:
+            if time.monotonic() - began > _TURN_S:
+                await asyncio.sleep(0)
+                began = time.monotonic()
             whole = last + part
             end = max(map(whole.rfind, (b"\n\n", b"\r\n\r\n", b"\r\r"))) if self._is_stream else -1
             size = len(whole) - end if end >= 0 else size + len(part)

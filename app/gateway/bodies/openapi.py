@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-from fastapi import FastAPI
+import msgspec
+from fastapi import FastAPI, Request, Response
 
 Replies = dict[int | str, dict[str, Any]]
 
@@ -53,7 +55,10 @@ def replies(content: dict[str, Any], *refusals: int, status: int = 200) -> Repli
 
 
 def document(application: FastAPI) -> None:
-    """Describe authentication, and remove FastAPI's own form of validation errors, which is never sent."""
+    """Describe authentication, and remove FastAPI's own form of validation errors, which is never sent.
+
+    `/openapi.json` needs no key, so its 100 KB are written once.
+    """
     generate = application.openapi
 
     def openapi() -> dict[str, Any]:
@@ -69,4 +74,12 @@ def document(application: FastAPI) -> None:
             application.openapi_schema = schema
         return application.openapi_schema or {}
 
+    @cache
+    def written() -> bytes:
+        return msgspec.json.encode(openapi())
+
+    async def reply(_: Request) -> Response:
+        return Response(written(), media_type="application/json")
+
     application.openapi = openapi  # type: ignore[method-assign]
+    application.add_route("/openapi.json", reply, include_in_schema=False)

@@ -21,8 +21,8 @@ from app.gateway.limits.body_budget import Body
 from app.gateway.limits.bounds import MAX_ITEMS
 from app.tune_interpreter import uncollected
 from app.wire.error import ErrorCode
-from app.wire.json_codec import MalformedError, check_depth
-from app.wire.limits import MAX_BRACKETS, MAX_MESSAGES
+from app.wire.json_codec import MalformedError, check_brackets, check_depth
+from app.wire.limits import MAX_MESSAGES
 
 MAX_BODY_BYTES = 1024 * 1024
 _SMALL_BYTES = 16 * 1024
@@ -161,10 +161,10 @@ def _steps(raw: bytes | bytearray | str, record_type: Any) -> Generator[None, No
 
 
 def _check(text: bytes | bytearray) -> None:
-    if text.count(b"{") + text.count(b"[") > MAX_BRACKETS:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"the body has more than {MAX_BRACKETS} objects and lists", status=413
-        )
+    try:
+        check_brackets(text)
+    except MalformedError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the body {error}", status=413) from None
     try:
         check_depth(text)
     except MalformedError as error:

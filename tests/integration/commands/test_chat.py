@@ -109,6 +109,14 @@ async def test_events_are_printed_as_json_on_request(settings: Settings, termina
 
 
 @pytest.mark.parametrize(
+    "arguments", [["chat", "-u", "n", "\udcff"], ["chat", "-u", "\udcff", "hi"], ["search", "-u", "n", "a\udcff"]]
+)
+async def test_an_argument_that_is_not_utf8_is_one_line(terminal: Terminal, arguments: list[str]) -> None:
+    wrong = await terminal.run(*arguments)
+    assert (wrong.code, wrong.out, wrong.err) == (2, "", "Error: an argument is not UTF-8\n")
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["chat"], "Missing option '-u' / '--user'. (see `parley chat --help`)"),

@@ -173,3 +173,12 @@ async def test_bodies_that_are_compressed_have_the_same_limit(raw: bytes, status
     with pytest.raises(ApiError) as refusal:
         await read_parameters(request, ChatBody)
     assert refusal.value.status == status
+
+
+async def test_brackets_of_a_text_are_no_objects() -> None:
+    said = {"messages": [{"role": "user", "content": "{[" * 20_000}]}
+    message, _ = await read_parameters(request_with(said), ChatBody)
+    assert message.messages[0].content == "{[" * 20_000
+    with pytest.raises(ApiError, match="the body has more than 25000 objects and lists") as refused:
+        await read_parameters(request_with({"messages": [], "metadata": [[]] * 25_001}), ChatBody)
+    assert refused.value.status == 413

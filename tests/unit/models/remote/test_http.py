@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
@@ -10,7 +11,7 @@ import pytest
 
 from app.local.ports import free_port
 from models.generation import Failure, FinishReason, Job, Sampling
-from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
+from models.remote import RemoteEngine, RemoteOptions, RemotePrompts, http
 from models.remote.http import client_of
 from tests.unit.models.engine.reading import Answer, read
 from tests.unit.models.remote.outside import WORDS, OutsideServer, outside_server
@@ -61,3 +62,24 @@ async def test_a_refused_connection_is_named(caplog: pytest.LogCaptureFixture) -
     answer = await ask(f"http://127.0.0.1:{free_port()}/v1")
     assert isinstance(answer.end, Failure)
     assert "ConnectionRefusedError" in caplog.text
+
+
+async def test_a_server_that_writes_faster_than_is_read_leaves_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_TURN_S", 0.0)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def written() -> AsyncIterator[bytes]:
+        for _ in range(200):
+            yield b"data: {}\n\n"
+
+    other = asyncio.create_task(others())
+    parts = [part async for part in http._Bounded(written(), is_stream=True)]
+    other.cancel()
+    assert len(parts) == 200
+    assert turns > 100
