@@ -398,7 +398,7 @@ async def test_a_server_that_fails_in_the_middle_is_followed_by_the_ids(
     servers[0].trouble, servers[0].after = trouble, 3
     for server in servers:
         server.tells_ids = True
-    engine = new_engine(2)
+    engine = new_engine(2, patience_s=30.0)  # a server's silence is waited for more than once
     for answer in await asyncio.gather(*(ask(engine, job_of(max_tokens=12)) for _ in range(4))):
         assert (answer.text, answer.reason) == (words(0, 12), "length")
         assert answer.tokens == [BYTES + number for number in range(12)]
