@@ -68,8 +68,12 @@ class Marks:
         return any(asked_at <= mark.at for mark in self.marks)
 
     def forbid(self, asked_at: int, begun_at: int | None) -> bool:
-        """Whether nothing may be kept of a request of the time `asked_at`, whose first token was written `begun_at`."""
-        return self.cover(asked_at) or any(begun_at is not None and begun_at <= mark.applied for mark in self.marks)
+        """Whether nothing may be kept of a request of the time `asked_at`, whose first token another owner has written
+        `begun_at`: that owner may have read the conversation before the mark, and written behind it.
+        """
+        return self.cover(asked_at) or (
+            begun_at is not None and any(min(asked_at, begun_at) <= mark.applied for mark in self.marks)
+        )
 
 
 @dataclass(slots=True)

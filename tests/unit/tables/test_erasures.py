@@ -66,7 +66,8 @@ def test_marks_hide_and_cover_what_any_of_them_does() -> None:
     assert marks.at == 20
     assert [marks.cover(at) for at in (10, 20, 21)] == [True, True, False]
     assert [marks.hide(Conversation(99, erased_at=at)) for at in (10, 20)] == [True, False]
-    assert [marks.forbid(21, begun) for begun in (None, 25, 26)] == [False, True, False]
+    assert [marks.forbid(21, begun) for begun in (None, 25, 26)] == [False, True, True]
+    assert [marks.forbid(26, begun) for begun in (None, 25, 27)] == [False, True, False]
     assert not Marks().cover(0)
 
 
