@@ -137,7 +137,9 @@ class Findings:
         wrong += erasures.kept(self._turns(), self._stores())
         wrong += erasures.wrong_for_sinks(self._read("erasures"))
         wrong += erasures.quoted(verdict.plans, verdict.ever_recalled, sent)
-        wrong += erasures.read({key: set().union(*read.values()) for key, read in self._sim.prompts.items()}, sent)
+        for (key, digest), at in self._sim.read_at.items():
+            # An owner that died before its first token has left no time of a request whose producer's clock is ahead.
+            wrong += erasures.read({key: self._sim.prompts[key][digest]}, {key: min(sent.get(key, at), at)})
         wrong += erasures.quoting(self._turns(), self._questions_behind_answers())
         wrong += self._told_secrets(erasures)
         return Outcome(verdict, self._sim.world.steps, wrong, self._crashes())

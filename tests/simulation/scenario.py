@@ -204,6 +204,8 @@ class Simulation:
         """Requests whose model has read what a user's erasure has to hide (big_erasure.py)."""
         self.prompts: dict[Key, dict[str, set[str]]] = {}
         """The requests whose questions models have read, by the requests that they answered and the prompt's digest."""
+        self.read_at: dict[tuple[Key, str], int] = {}
+        """When models have last read each prompt, by request and digest: the broker's clock, Unix milliseconds."""
         self.torn: set[Key] = set()
         """Requests whose events Kafka has lost."""
         self.milvus = MilvusServer(late=0.1) if conditions.milvus else None
@@ -226,7 +228,9 @@ class Simulation:
         if SECRET in prompt:
             self.told_secrets.add((user, request_id))
         questions = {f"r{number.decode()}" for number in _QUESTION.findall(prompt)}
-        self.prompts.setdefault((user, request_id), {})[BytePrompts().of_ids(prompt).digest] = questions
+        digest = BytePrompts().of_ids(prompt).digest
+        self.prompts.setdefault((user, request_id), {})[digest] = questions
+        self.read_at[(user, request_id), digest] = int(self.world.now * 1000)
         return (user, request_id) in self.deadly
 
     @property
