@@ -30,3 +30,8 @@ def tenant_of(user_id: str) -> str | None:
     """The tenant in a `user_id`; None if it has none."""
     tenant, separator, _ = user_id.partition(SEPARATOR)
     return tenant if separator and tenant else None
+
+
+def tenant_or_user(user_id: str) -> str:
+    """Who shares with others: a user without a tenant counts as one of its own, which no tenant's name can be."""
+    return tenant_of(user_id) or f"{SEPARATOR}{user_id}"

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from app.wire.ids import SEPARATOR, tenant_of
+from app.wire.ids import tenant_or_user
 
 WINDOW_S = 60.0
 OLD_S = 15.0
@@ -130,20 +130,20 @@ class OpenOfUsers:
 
     def change(self, user_id: str, requests: int, now: float) -> None:
         """That many more are open, or fewer if it is negative."""
-        name = _tenant(user_id)
+        name = tenant_or_user(user_id)
         tenant = self._tenants.setdefault(name, _Tenant())
         tenant.put(user_id, max(0, self.open(user_id) + requests), now)
         if not tenant.users:
             del self._tenants[name]
 
     def open(self, user_id: str) -> int:
-        tenant = self._tenants.get(_tenant(user_id))
+        tenant = self._tenants.get(tenant_or_user(user_id))
         known = None if tenant is None else tenant.users.get(user_id)
         return 0 if known is None else known.requests
 
     def ahead_of(self, user_id: str) -> int:
         """How many open requests begin before a new one of this user, if workers serve tenants and users in turn."""
-        own, name = self.open(user_id), _tenant(user_id)
+        own, name = self.open(user_id), tenant_or_user(user_id)
         tenant = self._tenants.get(name)
         others = () if tenant is None else (one for user, one in tenant.users.items() if user != user_id)
         within = own + sum(min(one.requests, own + 1) for one in others)
@@ -156,8 +156,3 @@ class OpenOfUsers:
             for user_id in [user_id for user_id, one in tenant.users.items() if one.at < oldest]:
                 tenant.put(user_id, 0, now)
         self._tenants = {name: tenant for name, tenant in self._tenants.items() if tenant.users}
-
-
-def _tenant(user_id: str) -> str:
-    """A user without a tenant counts as a tenant of its own."""
-    return tenant_of(user_id) or f"{SEPARATOR}{user_id}"

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 
 from app.gateway.errors import ApiError
 from app.wire.error import ErrorCode
-from app.wire.ids import tenant_of
+from app.wire.ids import tenant_or_user
 from models.fair_slots import FairSlots, Owners, owners_of
 
 MOST_WAITING = 16
@@ -45,7 +45,7 @@ class FairQueue:
         """Wait for a slot and hold it. Raises `ApiError` if too many requests of the user, or of its tenant, are
         waiting, unless this one `goes_on`: it has had a slot before.
         """
-        tenant = _tenant(user_id)
+        tenant = tenant_or_user(user_id)
         owners = owners_of(tenant, user_id)
         line = self._waiting.get(tenant, {}).get(user_id, {})
         if not goes_on:
@@ -129,8 +129,3 @@ def _fewest(ready: Iterable[tuple[str, str]], running: Counter[str]) -> tuple[st
         if best is None or running[one[0]] < running[best[0]]:
             best = one
     return best
-
-
-def _tenant(user_id: str) -> str:
-    """A user without a tenant counts as a tenant of its own."""
-    return tenant_of(user_id) or user_id
