@@ -34,7 +34,6 @@ from tables.store_errors import StoreError
 
 log = logging.getLogger(__name__)
 
-EXIT_FAILED, EXIT_WRONG_USE = ExitCode.FAILED, ExitCode.WRONG_USE
 _GOODBYE_S = 10.0
 _HURRY_S = 2.0
 
@@ -105,7 +104,7 @@ class ParleyApp(consumer.App):
             # This check has to compute an embedding, so it runs after the others; the group has not been joined yet.
             await asyncio.gather(*(engine.stop() for engine in self.worker.engines), return_exceptions=True)
             report(str(error))
-            end_process(EXIT_WRONG_USE)
+            end_process(ExitCode.WRONG_USE)
         self.telemetry.start()
         self.watching = asyncio.ensure_future(self.group.watch())
         await super().on_start()
@@ -115,7 +114,7 @@ class ParleyApp(consumer.App):
         if self.exit_code is None:
             is_mismatch = isinstance(error, IndexMismatchError)
             is_wrong_setup = is_mismatch or (isinstance(error, StoreError) and error.is_wrong_setup)
-            self.exit_code = EXIT_WRONG_USE if is_wrong_setup else EXIT_FAILED
+            self.exit_code = ExitCode.WRONG_USE if is_wrong_setup else ExitCode.FAILED
             is_explained = is_wrong_setup or isinstance(error, StoreError)
             log.critical("the worker stops: %s", error, exc_info=None if is_explained else error)
             quiet.end_told()
@@ -163,14 +162,14 @@ class ParleyWorker(quiet.QuietWorker):
             prepare(self.app)
         except (Unusable, KafkaAwayError) as error:
             report(str(error))
-            raise SystemExit(EXIT_WRONG_USE if isinstance(error, Unusable) else EXIT_FAILED) from None
+            raise SystemExit(ExitCode.WRONG_USE if isinstance(error, Unusable) else ExitCode.FAILED) from None
         try:
             super().execute_from_commandline()
         except SystemExit as end:
             code = end.code if self.app.exit_code is None else self.app.exit_code
         else:
             code = self.app.exit_code
-        end_process(code if isinstance(code, int) else EXIT_FAILED if code else 0)
+        end_process(code if isinstance(code, int) else ExitCode.FAILED if code else 0)
 
 
 def prepare(app: ParleyApp) -> None:
@@ -271,7 +270,7 @@ def _create() -> ParleyApp:
         return create_app(parley)
     except (SettingsError, TracingError, KafkaSetupError) as error:
         report(str(error))
-        raise SystemExit(EXIT_WRONG_USE) from None
+        raise SystemExit(ExitCode.WRONG_USE) from None
 
 
 app = _create()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
+
+from app.near_names import nearest
 
 PREFIX = "PARLEY_"
 
@@ -28,5 +29,5 @@ def warnings_of(names: Iterable[str], known: frozenset[str]) -> Iterator[str]:
 
 def _meant(name: str, known: frozenset[str]) -> str:
     """The part that all have would make all alike."""
-    near = get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], n=1, cutoff=0.75)
-    return f"; did you mean {PREFIX}{near[0]}?" if near else ""
+    near = nearest(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known])
+    return "" if near is None else f"; did you mean {PREFIX}{near}?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from app.application import EXIT_FAILED, EXIT_WRONG_USE
+from app.process_end import ExitCode
 from models.generation import Usage
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
@@ -59,7 +59,7 @@ def test_a_store_without_rights_ends_the_start_with_one_line_and_stays(start_wor
     lock.mkdir()  # even root cannot open it for writing
     since = worker.log.stat().st_size
     worker.start()
-    assert worker.wait(60) in (EXIT_WRONG_USE, EXIT_FAILED)
+    assert worker.wait(60) in (ExitCode.WRONG_USE, ExitCode.FAILED)
     (line,) = lines(worker, since, "the worker stops: ")
     assert "is kept" in line
     for word in ("Traceback", "Crashed", "NoneType: None", "Reraising"):
