@@ -20,7 +20,7 @@ import trustme
 from websockets.asyncio.client import connect
 
 from app.settings import Settings
-from tests.environment import environment_of
+from tests.environment import environment_of, parley
 from tests.integration.gateway.gateway_process import ROOT
 from tests.with_constants import command_with
 
@@ -151,15 +151,7 @@ def test_files_that_do_not_fit_end_the_start_with_one_line(settings: Settings, t
         ({**files, "gateway_tls_key": tmp_path / "missing"}, "there is no such file"),
         ({"gateway_tls_key": other}, "needs PARLEY_GATEWAY_TLS_CERT"),
     ):
-        ended = subprocess.run(
-            [str(Path(sys.executable).with_name("parley")), "gateway", "--port", "0"],
-            env=environment_of(settings.model_copy(update=wrong)),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        ended = parley(settings.model_copy(update=wrong), tmp_path, "gateway", "--port", "0")
         assert ended.returncode == 2, ended.stderr
         assert why in ended.stderr
         assert len(ended.stderr.strip().splitlines()) == 1

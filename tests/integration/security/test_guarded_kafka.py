@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 from app.kafka.clients import KafkaSetupError, KafkaUnusableError, partitions_of
 from app.kafka.topics import create_topics
 from app.settings import Settings
-from tests.environment import environment_of
+from tests.environment import parley
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.security.guarded_kafka import PASSWORD, USER, GuardedKafka
 from tests.integration.security.token_server import TokenServer, token_server
@@ -140,13 +138,6 @@ async def test_an_authority_that_is_not_trusted_is_told_as_such(guarded: Guarded
 
 async def test_commands_log_in_too(guarded: Guarded, tmp_path: Path) -> None:
     settings = guarded(topic_prefix="command-")
-    ended = subprocess.run(
-        [Path(sys.executable).with_name("parley"), "topics", "create"],
-        env=environment_of(settings),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    ended = parley(settings, tmp_path, "topics", "create")
+    assert ended.returncode == 0, ended.stderr
     assert "command-tokens" in ended.stdout

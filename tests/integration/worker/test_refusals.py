@@ -14,7 +14,7 @@ import pytest
 from app.local.ports import free_port
 from app.settings import Settings
 from tests.conftest import NewSettings
-from tests.environment import environment_of
+from tests.environment import environment_of, parley
 from tests.faults.worker_process import FAUST, ROOT, WorkerProcess
 from tests.unit.kafka.test_broker_version import broker
 from tests.unit.models import tiny
@@ -71,16 +71,7 @@ async def test_a_kafka_that_is_too_old_is_refused_by_all_who_serve(paced: Settin
         old = paced.model_copy(update={"broker": f"kafka://{cluster}"})
         told = [await asyncio.to_thread(refused, old, tmp_path)]
         for arguments in (["topics", "create"], ["gateway", "--port", "0"]):
-            ended = await asyncio.to_thread(
-                subprocess.run,
-                [str(FAUST.with_name("parley")), *arguments],
-                env=environment_of(old),
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            ended = await asyncio.to_thread(parley, old, tmp_path, *arguments)
             assert ended.returncode == 2, ended.stderr
             told += ended.stderr.splitlines()
     assert len(told) == 3, told
