@@ -13,7 +13,7 @@ from app.delivery.partition import State
 from app.delivery.record import CONTROLS, REQUESTS
 from tables.records import Table
 from tests.simulation.process import Process
-from tests.simulation.scenario import SESSION_S, Conditions, Load, Simulation
+from tests.simulation.scenario import PLAIN, SESSION_S, Conditions, Load, Simulation
 
 Fault = Callable[[Simulation, Process], None]
 
@@ -114,7 +114,12 @@ def inflict(simulation: Simulation, fault: Fault) -> None:
 def storm(seed: int, erases: float = 0.0, faults: tuple[Fault, ...] = FAULTS, reasoning: float = 0.0) -> Simulation:
     """A random load on random workers, and up to eight random faults: some at a time, some at a step."""
     load = replace(_random_load(seed), erases=erases, reasoning=reasoning)
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
+    return _beset(seed, load, faults)
+
+
+def _beset(seed: int, load: Load, faults: tuple[Fault, ...], conditions: Conditions = PLAIN) -> Simulation:
+    """One to three workers with one or two partitions, and some of the faults."""
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     inflict_some(simulation, faults)
     return simulation
 
@@ -168,9 +173,7 @@ def wide_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
         huge=chance.choice((0.0, 0.1)),
         deadly=chance.choice((0.0, 0.0, 0.1)),
     )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    inflict_some(simulation, faults)
-    return simulation
+    return _beset(seed, load, faults, conditions)
 
 
 def corrupt_storm(seed: int) -> Simulation:
@@ -194,9 +197,7 @@ def tool_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS, reasoning: fl
         tools=0.7,
         reasoning=reasoning,
     )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    inflict_some(simulation, faults)
-    return simulation
+    return _beset(seed, load, faults, conditions)
 
 
 def foreign_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
@@ -213,9 +214,7 @@ def foreign_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulat
         deadly=chance.choice((0.0, 0.0, 0.1)),
         foreign=0.7,
     )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    inflict_some(simulation, faults)
-    return simulation
+    return _beset(seed, load, faults, conditions)
 
 
 def routed_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS, reasoning: float = 0.0) -> Simulation:
@@ -236,9 +235,7 @@ def routed_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS, reasoning: 
         same=chance.choice((0.0, 0.6)),
         reasoning=reasoning,
     )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    inflict_some(simulation, faults)
-    return simulation
+    return _beset(seed, load, faults, conditions)
 
 
 def recalling_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
@@ -256,9 +253,7 @@ def recalling_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simul
         failing=0.4 if conditions.routed else 0.0,
         recall=0.8,
     )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    inflict_some(simulation, faults)
-    return simulation
+    return _beset(seed, load, faults, conditions)
 
 
 def masking_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
@@ -279,9 +274,7 @@ def masking_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expi
         tools=chance.choice((0.0, 0.3)),
         failing=0.4 if conditions.routed else 0.0,
     )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    inflict_some(simulation, faults)
-    return simulation
+    return _beset(seed, load, faults, conditions)
 
 
 def moderation_storm(
@@ -306,9 +299,7 @@ def moderation_storm(
         failing=0.4 if conditions.routed else 0.0,
         reasoning=reasoning,
     )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    inflict_some(simulation, faults)
-    return simulation
+    return _beset(seed, load, faults, conditions)
 
 
 def reasoning_storm(seed: int) -> Simulation:
@@ -460,10 +451,7 @@ def flooded_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, expire_log)) 
         tools=chance.choice((0.0, 0.3)),
         same=chance.choice((0.0, 0.5)),
     )
-    conditions = Conditions(rounds=3)
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    inflict_some(simulation, faults)
-    return simulation
+    return _beset(seed, load, faults, Conditions(rounds=3))
 
 
 def crammed_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
@@ -481,11 +469,7 @@ def crammed_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expi
         conversations=chance.choice((0, 3)),
         tenant=chance.choice((None, "acme")),
     )
-    simulation = Simulation(
-        seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=Conditions(rounds=2)
-    )
-    inflict_some(simulation, faults)
-    return simulation
+    return _beset(seed, load, faults, Conditions(rounds=2))
 
 
 def mixed_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
