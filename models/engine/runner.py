@@ -96,7 +96,6 @@ class Runner:
         self.device: torch.device = self.model.device
         self.cache = cache
         self.times = StepTimes()
-        self.exact = self.device.type == "cpu"
         self._lean = lean(self.model, threads=threads)
         if self._lean is None:
             lay_out(self.model)
@@ -170,7 +169,7 @@ class Runner:
 
     def forward(self, batch: Batch) -> Tensor:
         """The logits of the batch's last tokens."""
-        return self.compute(Context(batch, self.cache, exact=self.exact))
+        return self.compute(Context(batch, self.cache))
 
     @property
     def is_fused(self) -> bool:

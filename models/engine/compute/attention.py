@@ -25,8 +25,8 @@ from models.engine.compute.cache import KVCache
 class Context:
     """The inputs of one forward: the batch and the cache, and its groups in the form that `attend` takes."""
 
-    def __init__(self, batch: Batch, cache: KVCache, *, exact: bool = False) -> None:
-        self.exact = exact
+    def __init__(self, batch: Batch, cache: KVCache) -> None:
+        self.exact = cache.keys[0].device.type == "cpu"
         self.batch = batch
         self.cache = cache
         self.groups = [list(group) for group in batch.groups]

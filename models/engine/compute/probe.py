@@ -85,7 +85,7 @@ def _computed(runner: Runner, ids: list[int], cuts: list[int]) -> tuple[Tensor, 
     logits, windows = [], False
     for start, end in itertools.pairwise(cuts):
         sequence.tokens = ids[:end]
-        context = Context(runner.pack([ScheduledChunk(sequence, start, end - start)]), cache, exact=runner.exact)
+        context = Context(runner.pack([ScheduledChunk(sequence, start, end - start)]), cache)
         logits.append(runner.compute(context)[-1].float())
         windows = windows or any(runner.windows(context))
     return torch.stack(logits), windows

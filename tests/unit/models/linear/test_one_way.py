@@ -113,7 +113,7 @@ class Reading:
             batch = self.runner.pack(parts)
             at = [part.sequence for part in batch.order].index(sequences[0])
             self.runner.lora.route(batch.order)
-            found = self.runner.compute(Context(batch, self.runner.cache, exact=self.runner.exact))[at]
+            found = self.runner.compute(Context(batch, self.runner.cache))[at]
         for sequence in sequences:
             self.runner.scrub(sequence.let_go(self.pool, forget=True))
         return found

@@ -139,7 +139,7 @@ def test_logits_of_integers_are_bit_for_bit_those_of_any_schedule(family: str, k
             parts += [ScheduledChunk(one, 0, len(one.tokens)) for one in sequences[1 : 1 + beside]]
             batch = runner.pack(parts)
             at = [part.sequence for part in batch.order].index(sequences[0])
-            found = runner.compute(Context(batch, runner.cache, exact=runner.exact))[at]
+            found = runner.compute(Context(batch, runner.cache))[at]
         for sequence in sequences:
             runner.scrub(sequence.let_go(pool, forget=True))
         return found
