@@ -77,7 +77,7 @@ class Sender:
         delivery.add_done_callback(lambda done: self._delivered(number, done))
 
     def _record(self, number: int, line: str) -> tuple[bytes, bytes, Any]:
-        """Key, value and headers; unknown fields of a request are told, and passed on in JSON."""
+        """Key, value and headers. Warns of a request's unknown fields, and passes them on in JSON."""
         raw = line.encode("utf-8", errors="surrogateescape")
         record: Any
         if self._topic == "controls":

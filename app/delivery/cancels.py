@@ -24,9 +24,9 @@ class _Remembered:
 class Cancels:
     """Remembers each cancel for five minutes; `commit` is called when it is used or dropped.
 
-    The cancel's record stays uncommitted until then, so it is read again after a restart. There are at most `MOST`,
-    shared by tenants and users (models/fair_slots.py): who has too many loses its oldest. A user may cancel thousands
-    that are parked.
+    The cancel's record stays uncommitted until then, so it is read again after a restart. Tenants and users
+    share `MOST` places (models/fair_slots.py); one that has too many cancels loses its oldest. A user may cancel
+    thousands of parked requests.
     """
 
     def __init__(self) -> None:

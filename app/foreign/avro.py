@@ -2,7 +2,7 @@
 
 The bytes are anybody's. Two kinds of schemas let few bytes ask for endless work or memory, so they are refused: one
 that contains itself, and one with lists of values that take no bytes. What a record may have beyond that is bounded
-while it is read: the event loop waits for each value, also for one that nobody has named.
+while it is read, because decoding holds the event loop, even for fields that the policy does not name.
 """
 
 from __future__ import annotations

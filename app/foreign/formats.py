@@ -1,7 +1,7 @@
 """Foreign records as plain fields: JSON, or Avro and Protobuf behind the framing of a schema registry.
 
-Only what the policy names becomes values: a megabyte of a field that nobody reads must not hold the event loop. Fields
-of JSON are `msgspec.Raw` until they are read (mapping.py). The registry is not asked: the policy names files.
+Only the fields that the policy names are decoded, so a megabyte in another one does not hold the event loop. Fields of
+JSON are `msgspec.Raw` until they are read (mapping.py). The registry is not asked: the policy names files.
 """
 
 from __future__ import annotations

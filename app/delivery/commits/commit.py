@@ -62,7 +62,7 @@ _AT_ONCE = 100
 @dataclass(frozen=True, slots=True)
 class Commit:
     """What one record leaves behind. `record` is None if no record is finished by it, as in a sweep. The records of
-    `audit` get their place in the chain when they are committed. `delivered` is told where the outputs stand.
+    `audit` get their place in the chain when they are committed. `delivered` is called with their places.
     """
 
     record: Record | None = None

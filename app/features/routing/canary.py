@@ -51,7 +51,7 @@ class ShareSum:
     """The cumulative sum of log likelihood ratios for a share."""
 
     value: float = 0.0
-    users: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))  # who has let it grow since it was 0
+    users: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))  # whose bad answers it counts
 
     def add(self, *, hit: bool, usual: float, more: float, user_id: str) -> None:
         """`usual` is the share that is expected, `more` the increase that matters."""

@@ -5,10 +5,9 @@
 
 A model that is out gets one request after `retry_s`, the probe; the others still go to the next model of the chain.
 
-One caller is one caller: what fails may be his prompts. So a model is left out for whom it has failed: for a user after
-his own failures, for a tenant after those of two of its users, and for all after those of two tenants, where a user
-without a tenant counts as one. A lone user is spared a model that is down as soon as a crowd is, and the first failure
-of another one leaves it out for all.
+A model may fail because of one caller's prompts. So failures of one user leave it out for that user alone, failures of
+two users of a tenant for the tenant, and failures of two tenants for everybody; a user without a tenant counts as a
+tenant. A lone user is spared a model that is down as soon as a crowd is.
 """
 
 from __future__ import annotations
