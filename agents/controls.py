@@ -43,7 +43,7 @@ from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.headers import FORWARDED, is_forwarded
 from app.wire.validation import check_partition, validate_control
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tables import records
 from tables.erasures import Scope, erasure, has_rows, mark_of
 from tables.expiry import some

@@ -36,8 +36,8 @@ from app.wire.headers import trace_headers_of
 from app.wire.incoming import explained, ignored_fields, read_request
 from app.wire.request import Request
 from app.wire.validation import check_partition, validate_request, with_tenant
-from models.fair_slots import owners_of
-from models.generation import FinishReason
+from models.interface.fair_slots import owners_of
+from models.interface.generation import FinishReason
 
 
 class Requests:

@@ -35,7 +35,7 @@ from app.wire.error import WireError
 from app.wire.ids import tenant_of
 from app.wire.turn import Turn
 from app.wire.usage import Latencies, UsageWindow
-from models.unexpected import type_and_line
+from models.interface.unexpected import type_and_line
 from tables.records import Table
 from tables.usage import BOUNDS_MS, Counted, Latency, Tally, WindowKey, Windows
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from app.process_end import end_at_signals
-from app.tune_interpreter import uncollected
+from app.process.process_end import end_at_signals
+from app.process.tune_interpreter import uncollected
 
 if TYPE_CHECKING:
     from app.application import app

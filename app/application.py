@@ -18,7 +18,8 @@ from app.kafka.errors import KafkaAwayError, KafkaSetupError
 from app.policy.check import read_policy
 from app.policy.file import PolicyError
 from app.preflight import Unusable, check_setup, report
-from app.process_end import ExitCode, end_process
+from app.process.process_end import ExitCode, end_process
+from app.process.tune_interpreter import tune_interpreter
 from app.search.vector_store import IndexMismatchError
 from app.serving.loading import LoadError
 from app.settings import Settings, UnknownSettingWarning, settings
@@ -27,9 +28,8 @@ from app.telemetry.log_format import faust_logging
 from app.telemetry.start_log import TakeOvers, told_while_it_lasts
 from app.telemetry.telemetry import Telemetry
 from app.telemetry.tracing import TracingError
-from app.tune_interpreter import tune_interpreter
 from app.worker import Loaded, Worker, load
-from models.checkpoint_files import CheckpointError
+from models.files.checkpoint import CheckpointError
 from tables.store_errors import StoreError
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from app.delivery.commits.changelog import create_changelogs
 from app.faust import pins
-from app.folder_lock import LockedError, is_locked, locked
 from app.kafka.broker_version import check_version
 from app.kafka.errors import KafkaAwayError, KafkaUnusableError
 from app.kafka.patience import once_kafka_answers
@@ -20,6 +19,7 @@ from app.kafka.topic_config import TopicConfigError
 from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics
 from app.policy.check import read_policy
 from app.policy.file import PolicyError
+from app.process.folder_lock import LockedError, is_locked, locked
 from app.serving.loading import LoadError, check_folders
 from app.settings import Settings
 

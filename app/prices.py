@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from models.generation import Usage
+from models.interface.generation import Usage
 
 PER = 1000
 

@@ -51,8 +51,8 @@ from app.serving.model_check import log_reports
 from app.serving.offered import OfferedModels
 from app.settings import Settings
 from models.embedder import Embedder, EmbedderError, load_embedder
-from models.generation import Engine
-from models.registry import ModelRegistry
+from models.interface.generation import Engine
+from models.served.registry import ModelRegistry
 from tables.conversations import MemoryRules
 from tables.store import PartitionStore
 

@@ -23,8 +23,8 @@ from typing import TypeVar
 
 import msgspec
 
-from models.chat import ChatMessage
-from models.private.value import PrivateValue
+from app.private.value import PrivateValue
+from models.interface.chat import ChatMessage
 
 
 class Table(enum.Enum):
@@ -125,7 +125,7 @@ class AuditKey(msgspec.Struct, frozen=True):
 
 
 class GuardSecret(msgspec.Struct, frozen=True):
-    """The key of the partition's placeholders (models/private/mask.py)."""
+    """The key of the partition's placeholders (app/private/mask.py)."""
 
     secret: bytes
 

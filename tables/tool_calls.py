@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import msgspec
 
-from models.chat import ChatMessage, ToolCall
-from models.generation import Usage
+from models.interface.chat import ChatMessage, ToolCall
+from models.interface.generation import Usage
 from tables.records import Change, Table, encode, key
 
 MAX_ROW_BYTES = 768 * 1024

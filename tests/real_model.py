@@ -10,10 +10,10 @@ import logging
 from importlib import import_module
 from pathlib import Path
 
-from models.checkpoints import load_checkpoint
+from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.generation import Delta, End, Job, Sampling
-from models.prompts import PromptBuilder
+from models.interface.generation import Delta, End, Job, Sampling
+from models.prompts.builder import PromptBuilder
 
 FOLDER = Path(__file__).parents[1] / "build" / "real-model"
 QUESTIONS = ("What is the capital of France?", "What is the capital of Italy?")

@@ -20,7 +20,7 @@ from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, Isolation, pause_before
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import Plan
-from models.generation import Delta, Job, StreamEvent
+from models.interface.generation import Delta, Job, StreamEvent
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from app.delivery.inflight import InFlight
-from models.batcher import Batcher, Flush
-from models.generation import Engine, Job, Stream
+from models.interface.batcher import Batcher, Flush
+from models.interface.generation import Engine, Job, Stream
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,8 +25,8 @@ from app.delivery.resume.tokens import EventRefusedError, EventTooLargeError
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.limits import shortened
-from models.registry import ServedModel
-from models.unexpected import type_and_line
+from models.interface.unexpected import type_and_line
+from models.served.registry import ServedModel
 
 log = logging.getLogger(__name__)
 

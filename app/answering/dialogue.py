@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.delivery.accepted import Accepted
+from app.private.mask import NO_MASK, Mask
 from app.wire.event import RecalledTurn
 from app.wire.request import Message, Request, Role
-from models.chat import ChatMessage, PastTurn, ToolCall
-from models.private.mask import NO_MASK, Mask
+from models.interface.chat import ChatMessage, PastTurn, ToolCall
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Turn
 from tables.tool_calls import NO_ROUNDS, ToolRounds

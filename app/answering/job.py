@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from app.answering.dialogue import Dialogue, chat_message, check_dialogue, past_turns_of, question_of, steps_of
+from app.private.forms import Form
 from app.settings import Settings
 from app.wire.ids import seed_for
 from app.wire.limits import MAX_PROMPT_LOGPROBS, MAX_RECORD_BYTES, TOOL_ROUNDS
@@ -17,9 +18,8 @@ from app.wire.request import Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tools import NamedTool
 from app.wire.validation import prompt_bytes
-from models.chat import PastTurn
-from models.chat_template import NONE, TemplateValue
-from models.generation import (
+from models.interface.chat import PastTurn
+from models.interface.generation import (
     ConstraintKind,
     GenerationDefaults,
     Job,
@@ -28,9 +28,9 @@ from models.generation import (
     Priority,
     Sampling,
 )
-from models.private.forms import Form
-from models.prompts import BuiltPrompt, PromptTooSlow
-from models.registry import Prompts, ServedModel
+from models.prompts.builder import BuiltPrompt, PromptTooSlow
+from models.prompts.chat_template import NONE, TemplateValue
+from models.served.registry import Prompts, ServedModel
 from models.tools import Tool, ToolChoice, tool_constraint
 from models.tools.format import ToolFormat
 

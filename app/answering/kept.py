@@ -22,8 +22,8 @@ from app.wire.event import ErrorInfo, EventType, Plan, TokenEvent
 from app.wire.limits import MAX_RECORD_BYTES, MAX_USER_LENGTH, json_bytes
 from app.wire.tools import ToolCall as ToolCallOnWire
 from app.wire.turn import Timing, Turn
-from models.chat import ToolCall
-from models.generation import FinishReason, Usage
+from models.interface.chat import ToolCall
+from models.interface.generation import FinishReason, Usage
 from tables import records
 from tables.records import Change, Ended, Table
 

@@ -34,10 +34,10 @@ from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import FILTERED, IGNORED, OUTSIDE, Plan, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
-from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
-from models.prompts import BuiltPrompt, PromptError, PromptTooLong
-from models.reasoning import Reasoning
-from models.registry import ModelRegistry, ServedModel
+from models.interface.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
+from models.prompts.builder import BuiltPrompt, PromptError, PromptTooLong
+from models.served.registry import ModelRegistry, ServedModel
+from models.text.reasoning import Reasoning
 from tables.conversations import MemoryRules
 
 log = logging.getLogger(__name__)

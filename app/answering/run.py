@@ -17,8 +17,8 @@ from app.delivery.stop_handle import StoppedError
 from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import Plan
-from models.generation import End, FinishReason, Stream, Usage
-from models.registry import ModelRegistry, ServedModel
+from models.interface.generation import End, FinishReason, Stream, Usage
+from models.served.registry import ModelRegistry, ServedModel
 from tables import records
 from tables.conversations import MemoryRules
 from tables.erasures import Marks

@@ -26,7 +26,7 @@ from app.delivery.observer import UNOBSERVED, Observer
 from app.policy.file import Policy
 from app.policy.watch import Change
 from app.wire.event import Plan
-from models.generation import End, Failure, Job, StreamEvent
+from models.interface.generation import End, Failure, Job, StreamEvent
 from tables.records import Turn
 
 Ending = End | Failure

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import click
 
-from app.process_end import ExitCode, end_process, exit_at_signal
+from app.process.process_end import ExitCode, end_process, exit_at_signal
 
 _OWN = {
     "audit": "app.commands.audit:audit",

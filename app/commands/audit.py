@@ -24,7 +24,7 @@ from app.commands.scan import records_since
 from app.commands.terminal import WrongUseError, note, print_table, run, settings_of_terminal
 from app.delivery.commits.audit_chain import hash_of, text_digest
 from app.kafka.clients import KafkaAwayError, KafkaUnusableError, partitions_of
-from app.printable import printable, printable_json
+from app.process.printable import printable, printable_json
 from app.settings import Settings
 from app.wire.audit import AuditRecord
 from app.wire.codec import decode

@@ -15,13 +15,13 @@ from app.commands.chat_commands import is_command, obey
 from app.commands.chat_lines import Lines
 from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError
-from app.printable import printable, printable_json
+from app.process.printable import printable, printable_json
 from app.reader import Following, Update
 from app.wire.error import ErrorCode
 from app.wire.event import ATTEMPT, PLAN, ErrorInfo, EventType, Notice
 from app.wire.limits import is_conversation_id, is_text, is_user_id
 from app.wire.request import DEFAULT_CONVERSATION
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 
 PATIENCE_S = 15.0
 

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start, stop
-from app.printable import printable
+from app.process.printable import printable
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.control import Cancel, Erase, EraseConversation

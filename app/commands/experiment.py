@@ -17,7 +17,7 @@ from app.commands.terminal import WrongUseError, note, print_table, run, setting
 from app.policy.check import read_policy
 from app.policy.file import PolicyError
 from app.prices import PriceList
-from app.printable import printable, printable_json
+from app.process.printable import printable, printable_json
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.comparison import Comparison

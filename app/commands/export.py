@@ -27,7 +27,7 @@ from app.search.kept_rows import guard_secrets
 from app.search.reindex import HideStored
 from app.settings import Settings
 from app.wire.turn import Turn
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 
 _ALL_OTHERS = "*"
 

@@ -16,10 +16,10 @@ import click
 
 from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
 from app.kafka.patience import once_kafka_answers
-from app.process_end import end_at_signals
+from app.process.process_end import end_at_signals
+from app.process.tune_interpreter import tune_interpreter
 from app.settings import Settings
 from app.telemetry.log_format import JsonFormatter
-from app.tune_interpreter import tune_interpreter
 
 if TYPE_CHECKING:
     from app.gateway.auth.access import Access

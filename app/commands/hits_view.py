@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from app.printable import printable
+from app.process.printable import printable
 from app.search.vector_store import Hit
 
 _LONGEST = 240

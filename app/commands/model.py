@@ -11,8 +11,8 @@ from typing import IO
 import click
 
 from app.commands.terminal import WrongUseError, note, settings_of_terminal
-from app.printable import printable
-from app.process_end import end_at_signals
+from app.process.printable import printable
+from app.process.process_end import end_at_signals
 from app.settings import Settings
 
 _NAME_WIDTH = 14

@@ -13,8 +13,8 @@ from app.foreign.formats import decoder_of
 from app.policy.check import checked
 from app.policy.file import Policy, PolicyError
 from app.policy.guard_rules import PROFANITY, judged
-from app.printable import printable
-from models.checkpoint_files import CheckpointError, check_folder
+from app.process.printable import printable
+from models.files.checkpoint import CheckpointError, check_folder
 
 _File = click.Path(dir_okay=False, path_type=Path)
 

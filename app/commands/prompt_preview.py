@@ -12,7 +12,7 @@ from app.gateway.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.serving.model_check import described_prompts
 from app.settings import Settings
-from models.prompts import PromptError, PromptTooLong
+from models.prompts.builder import PromptError, PromptTooLong
 
 
 class PreviewError(Exception):

@@ -86,7 +86,7 @@ def quantize(
         )
     warn_of_unknown_settings()
     note(f"the report runs up to {prompts} prompts on both models: minutes on a CPU; reduce it with --prompts")
-    from models.checkpoints import CheckpointError, load_checkpoint
+    from models.checkpoints.loading import CheckpointError, load_checkpoint
     from models.demo import CALIBRATION, HELD_OUT
     from models.quantization.dialogues import of_file
     from models.quantization.gptq import QuantizationError

@@ -22,7 +22,7 @@ from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start
 from app.policy.check import read_policy
 from app.policy.file import PolicyError
 from app.policy.foreign import EgressRules
-from app.printable import printable_json
+from app.process.printable import printable_json
 from app.reader import Answer, TokenReader
 from app.settings import Settings
 from app.wire.codec import encode
@@ -30,7 +30,7 @@ from app.wire.control import Cancel
 from app.wire.ids import new_request_id
 from app.wire.request import Message, Priority, Request, Role
 from app.wire.turn import Turn
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 
 ERASED = "left out: they were erased meanwhile"
 _CANCEL_S = 3.0

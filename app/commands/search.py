@@ -15,7 +15,7 @@ from rich.console import Console
 from app.commands.hits_view import show
 from app.commands.moment import Moment, check_period
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
-from app.printable import printable, printable_json
+from app.process.printable import printable, printable_json
 from app.search.opening import open_vectors
 from app.search.query import TurnSearch
 from app.search.rows import Role

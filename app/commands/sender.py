@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 
 from app.commands.terminal import note
 from app.kafka.clients import partitions_of, producer, start, stop
-from app.printable import printable_json
+from app.process.printable import printable_json
 from app.settings import Settings
 from app.wire.codec import decode, encode
 from app.wire.control import Control

@@ -10,7 +10,7 @@ from app.commands.terminal import WrongUseError
 from app.delivery.commits.handover import are_all_stated, served
 from app.kafka.clients import stop
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL
-from app.printable import printable
+from app.process.printable import printable
 from app.settings import Settings
 
 

@@ -14,7 +14,7 @@ from app.commands.terminal import WrongUseError, run, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start, stop
 from app.policy.check import read_policy
 from app.policy.file import PolicyError
-from app.printable import printable, printable_json
+from app.process.printable import printable, printable_json
 from app.reader.position import Edge, seek
 from app.settings import Settings
 from app.settings.kafka import TopicName

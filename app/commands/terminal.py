@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.measure import Measurement
 
 from app.kafka.errors import KafkaUnusableError
-from app.process_end import ExitCode, end_at_signals, exit_at_signal
+from app.process.process_end import ExitCode, end_at_signals, exit_at_signal
 from app.settings import Settings, load_settings, unknown_settings
 from app.settings.sources import SettingsError
 

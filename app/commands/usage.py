@@ -11,7 +11,7 @@ from app.commands.moment import Moment
 from app.commands.scan import records_since
 from app.commands.terminal import note, print_table, run, settings_of_terminal
 from app.commands.usage_sums import Sum, merged
-from app.printable import printable_json
+from app.process.printable import printable_json
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import WireError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.commands.hits_view import when
-from app.printable import printable
+from app.process.printable import printable
 from app.wire.usage import Latencies, UsageWindow
 
 _NOTHING = Latencies(0, 0, 0)

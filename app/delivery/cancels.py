@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from app.delivery.resume.recovery import RequestKey
 from app.wire.ids import tenant_of
-from models.fair_slots import FairSlots, Owner, Owners, owners_of
+from models.interface.fair_slots import FairSlots, Owner, Owners, owners_of
 
 REMEMBERED_S = 300.0
 MOST = 16_384
@@ -25,7 +25,7 @@ class Cancels:
     """Remembers each cancel for five minutes; `commit` is called when it is used or dropped.
 
     The cancel's record stays uncommitted until then, so it is read again after a restart. Tenants and users
-    share `MOST` places (models/fair_slots.py); one that has too many cancels loses its oldest. A user may cancel
+    share `MOST` places (fair_slots.py); one that has too many cancels loses its oldest. A user may cancel
     thousands of parked requests.
     """
 

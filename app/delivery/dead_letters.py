@@ -7,12 +7,12 @@ import re
 
 from app.delivery.commits.commit import Commit
 from app.delivery.record import Outgoing, Record
-from app.log_limit import LogLimit
-from app.printable import printable
+from app.process.log_limit import LogLimit
+from app.process.printable import printable
 from app.settings import Settings
 from app.wire.dead_letters import MAX_DEAD_LETTER_BYTES, cause_of, dead_letter
 from app.wire.error import ErrorCode, WireError
-from models.unexpected import type_and_line
+from models.interface.unexpected import type_and_line
 from tables.records import Table
 
 log = logging.getLogger(__name__)

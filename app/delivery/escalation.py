@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from app.delivery.commits.commit import LostError
-from models.token_stream import EngineDied
+from models.interface.token_stream import EngineDied
 from tables.store_errors import CorruptStoreError, StoreLockedError, StoreUnusableError
 
 WORKER_ERRORS: tuple[type[Exception], ...] = (

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from app.delivery.clients import stop_client
 from app.delivery.escalation import ESCALATING
-from models.unexpected import type_and_line
+from models.interface.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ priority. A later request overtakes an earlier one of lower priority only if it 
 priority level, so every request runs eventually.
 
 Users share the slots: a user's new request is put `SPREAD` ranks back for each request that the user already has here.
-And no user, and no tenant, holds all of them (models/fair_slots.py). So a user with a thousand conversations delays
+And no user, and no tenant, holds all of them (fair_slots.py). So a user with a thousand conversations delays
 another user's first request neither by the thousand nor by those that run.
 """
 
@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from models.fair_slots import FairSlots, Owner, Owners
+from models.interface.fair_slots import FairSlots, Owner, Owners
 
 OVERTAKE = 256
 SPREAD = 8

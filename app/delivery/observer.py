@@ -12,8 +12,8 @@ from app.delivery.inflight import InFlight, Outcome
 from app.delivery.record import Record
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
-from models.batcher import Flush
-from models.unexpected import type_and_line
+from models.interface.batcher import Flush
+from models.interface.unexpected import type_and_line
 from tables.records import Table
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """The records of a partition that this worker has accepted and not finished, and which of them it keeps in memory.
 
-Tenants have shares of that memory, by number and by bytes, and their users have shares of these (models/fair_slots.py).
+Tenants have shares of that memory, by number and by bytes, and their users have shares of these (fair_slots.py).
 Requests beyond them are parked: they are open as all others, but only their offsets are kept, eight bytes each. They
 are read from Kafka again, in order, when there is room for more of their user (parked_reader.py). So the topic is read
 on past a user's million requests, and past a tenant's thousand users, to those of others.
@@ -22,7 +22,7 @@ from app.settings import Settings
 from app.wire.headers import format_of
 from app.wire.ids import SEPARATOR, tenant_of
 from app.wire.salvage import tenant_in
-from models.fair_slots import FairSlots, Owner, Owners, owners_of
+from models.interface.fair_slots import FairSlots, Owner, Owners, owners_of
 
 ROUNDS = {REQUESTS: 32, TURNS: 8}
 """Records held in memory, as multiples of the requests that may run. Kafka is the buffer; the records that remain when

@@ -28,7 +28,7 @@ from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.taking_over import take_over
-from models.unexpected import type_and_line
+from models.interface.unexpected import type_and_line
 from tables.store_errors import CorruptStoreError, StoreUnusableError
 
 log = logging.getLogger(__name__)

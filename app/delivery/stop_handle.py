@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 
 OnStop = Callable[[FinishReason], object]
 T = TypeVar("T")

@@ -1,7 +1,7 @@
 """The requests that this process has put on `requests` and that have not ended: a window of them for each user.
 
 What is written waits there, and every worker that takes the partition over reads past it. So who turns a topic of a
-million old records into requests writes as many ahead as a user may have (models/fair_slots.py), and goes on as they
+million old records into requests writes as many ahead as a user may have (fair_slots.py), and goes on as they
 end. What has ended stands in the handover of the partition's owner, who may be another worker. Nothing of this is kept:
 a process that starts anew has an empty window.
 """
@@ -15,7 +15,7 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.commits.handover import Handover
 from app.delivery.record import Outgoing
 from app.wire.ids import tenant_of
-from models.fair_slots import FairSlots, Owners, owners_of
+from models.interface.fair_slots import FairSlots, Owners, owners_of
 
 Written = frozenset[tuple[int, Owners]]
 """The users of some requests, and their partitions."""

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from app.printable import printable
+from app.process.printable import printable
 
 
 class Screen(Protocol):

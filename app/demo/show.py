@@ -14,10 +14,10 @@ from app.demo.recall import recall
 from app.demo.screen import Screen
 from app.demo.script import RECALL, SPEAKERS
 from app.demo.talk import talk
-from app.folder_lock import locked
 from app.local.instance import Addresses, LocalInstance
 from app.local.jars import kafka_jars
 from app.local.report import LocalError, Report, silent
+from app.process.folder_lock import locked
 from app.reader import TokenReader
 from app.settings import Settings
 

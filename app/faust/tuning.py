@@ -21,7 +21,7 @@ from mode.services import Service, WaitResults
 from mode.threads import QueueServiceThread
 from mode.utils.futures import maybe_async
 
-from app.recent_rate import RecentRate
+from app.process.recent_rate import RecentRate
 
 # How long the fetches of an unhurried topic pause, and from how many records a second on.
 ROUND_S = 0.1

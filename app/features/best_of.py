@@ -22,8 +22,8 @@ import numpy as np
 from app.answering.run import Over, Run
 from app.answering.stage import Feature, Generate, Stage
 from models.embedder import Embedder, EmbedderError
-from models.generation import Delta, End, Failure, Job, Sampling, StreamEvent, Usage
-from models.token_stream import TokenStream
+from models.interface.generation import Delta, End, Failure, Job, Sampling, StreamEvent, Usage
+from models.interface.token_stream import TokenStream
 
 _MOST_EARLIER = 5
 _NOISE_BITS = 32

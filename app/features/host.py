@@ -10,7 +10,7 @@ from app.prices import PriceList
 from app.search.vector_store import OpenVectors
 from app.settings import Settings
 from models.embedder import Embedder
-from models.registry import ModelRegistry
+from models.served.registry import ModelRegistry
 
 
 @dataclass(frozen=True, slots=True)

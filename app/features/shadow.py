@@ -27,16 +27,16 @@ from app.delivery.inflight import InFlight, Outcome
 from app.delivery.record import outgoing
 from app.policy.file import Policy, Route
 from app.prices import PriceList
+from app.private.addresses import Addresses
 from app.settings import Settings
 from app.wire.comparison import Comparison
 from app.wire.event import Plan
 from app.wire.request import Request
-from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Priority
-from models.private.addresses import Addresses
-from models.prompts import PromptError, PromptTooLong
-from models.registry import ModelRegistry, ServedModel
-from models.rouge import rouge_l
-from models.unexpected import type_and_line
+from models.interface.generation import ConstraintError, Delta, End, Failure, FinishReason, Priority
+from models.interface.unexpected import type_and_line
+from models.prompts.builder import PromptError, PromptTooLong
+from models.quantization.rouge import rouge_l
+from models.served.registry import ModelRegistry, ServedModel
 
 log = logging.getLogger(__name__)
 

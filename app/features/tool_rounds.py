@@ -35,8 +35,8 @@ from app.wire.limits import TOOL_TIMEOUT_MS
 from app.wire.tool_records import ToolCallRecord
 from app.wire.tools import ToolCall as ToolCallOnWire
 from app.wire.tools import ToolMode
-from models.chat import ToolCall
-from models.generation import End, FinishReason
+from models.interface.chat import ToolCall
+from models.interface.generation import End, FinishReason
 from tables import records
 from tables.tool_calls import ToolRound, ToolRounds, fits, row
 

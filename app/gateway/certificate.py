@@ -14,7 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from app.key_files import show_certificate
+from app.process.key_files import show_certificate
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from app.gateway.json_reply import JsonReply
 from app.wire.error import ErrorCode
-from models.unexpected import type_and_line
+from models.interface.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 

@@ -52,8 +52,8 @@ from app.telemetry.tracing import Tracing
 from app.wire.limits import MAX_BEST_OF
 from app.wire.request import Request
 from app.wire.turn import Turn
-from models.adapter_folders import adapter_folders
-from models.unexpected import type_and_line
+from models.files.adapter_folders import adapter_folders
+from models.interface.unexpected import type_and_line
 from tables.erasures import Scope
 
 log = logging.getLogger(__name__)

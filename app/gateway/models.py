@@ -16,7 +16,7 @@ from typing import Any
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, Policy
 from app.serving.offered import shown
 from app.settings import Settings
-from models.checkpoint_files import DEMO
+from models.files.checkpoint import DEMO
 
 RECENT_S = 3600.0
 _MOST_VERSIONS = 100

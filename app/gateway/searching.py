@@ -14,11 +14,11 @@ import numpy as np
 
 from app.gateway.errors import ApiError
 from app.gateway.limits.fair_queue import FairQueue
+from app.process.tune_interpreter import freeze_more
 from app.search.opening import open_vectors
 from app.search.query import TurnSearch
 from app.search.vector_store import Hit, IndexMismatchError, Query, SearchError, VectorStore
 from app.settings import Settings
-from app.tune_interpreter import freeze_more
 from app.wire.error import ErrorCode
 from models.embedder import Embedder, EmbedderError, load_embedder
 

@@ -24,9 +24,9 @@ from app.gateway.limits import bounds
 from app.gateway.middleware.connections import GuardedHttp
 from app.gateway.middleware.guarded_socket import GuardedWebSocket
 from app.gateway.sharing.port import host_of
-from app.key_files import EncryptedKeyError, show_certificate
-from app.log_limit import LogLimit
-from app.process_end import end_process
+from app.process.key_files import EncryptedKeyError, show_certificate
+from app.process.log_limit import LogLimit
+from app.process.process_end import end_process
 from app.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.kafka.errors import KafkaSetupError
 from app.kafka.oauth import ClientCredentials, TokenServer
-from app.key_files import EncryptedKeyError, show_certificate
+from app.process.key_files import EncryptedKeyError, show_certificate
 
 OAUTH = "OAUTHBEARER"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.process_end import ExitCode
+from app.process.process_end import ExitCode
 
 
 class KafkaUnusableError(Exception):

@@ -15,7 +15,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 
-from app.recent_rate import RecentRate
+from app.process.recent_rate import RecentRate
 
 _SHORTEST_MS, _LONGEST_MS = 4, 16
 _TOGETHER = 6

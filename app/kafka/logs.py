@@ -7,7 +7,7 @@ import time
 
 from aiokafka.errors import CoordinatorNotAvailableError
 
-from app.log_limit import limit_logs
+from app.process.log_limit import limit_logs
 
 
 def install() -> None:

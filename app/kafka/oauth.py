@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import AuthenticationFailedError, KafkaConnectionError
 
-from app.fetching import fetch
+from app.process.fetching import fetch
 
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 1 << 20

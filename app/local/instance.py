@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from app.folder_lock import locked
 from app.kafka.topics import create_topics
 from app.local.env_file import EnvFile
 from app.local.kafka import KafkaCluster, KafkaNode
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port, port_is_free
 from app.local.report import LocalError, LocalUsageError, Report, silent
+from app.process.folder_lock import locked
 from app.settings import load_settings
 
 PORTS_FILE = "ports.json"

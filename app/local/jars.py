@@ -13,8 +13,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.folder_lock import locked
 from app.local.report import LocalError, Report
+from app.process.folder_lock import locked
 
 # The newest release whose artifacts are all on Maven Central.
 KAFKA_VERSION = "4.3.1"

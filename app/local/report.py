@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic
 
-from app.process_end import ExitCode
+from app.process.process_end import ExitCode
 
 Report = Callable[[str], None]
 

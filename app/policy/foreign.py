@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from app.near_names import nearest
 from app.policy.constants import constant_mistakes
 from app.policy.mistakes import Mistake
+from app.process.near_names import nearest
 from app.wire.event import ErrorInfo, TokenEvent
 from app.wire.ids import SEPARATOR, tenant_of
 from app.wire.incoming import PROMPTS
 from app.wire.limits import MAX_USER_LENGTH, is_user_id
 from app.wire.request import Request
 from app.wire.turn import Timing, Turn
-from models.generation import Usage
+from models.interface.generation import Usage
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ID = re.compile(r"(0|[1-9][0-9]{0,9})", re.ASCII)

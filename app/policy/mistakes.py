@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get
 import msgspec
 from pydantic import HttpUrl, TypeAdapter, ValidationError
 
-from app.near_names import nearest
+from app.process.near_names import nearest
 
 Table = TypeVar("Table", bound=msgspec.Struct)
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from app.policy.file import Policy, PolicyError
 from app.serving.loading import LoadedModels, LoadError, ModelLoader
 from app.serving.model_check import log_reports
-from models.generation import Engine
-from models.registry import ModelRegistry
+from models.interface.generation import Engine
+from models.served.registry import ModelRegistry
 
 log = logging.getLogger(__name__)
 

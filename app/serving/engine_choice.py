@@ -38,6 +38,6 @@ def chosen_engine(settings: Settings) -> tuple[str, str]:
 
 
 def _has_gpu() -> bool:
-    from models.gpu import has_gpu  # torch takes seconds, which vLLM would take, too
+    from models.machine.gpu import has_gpu  # torch takes seconds, which vLLM would take, too
 
     return has_gpu()

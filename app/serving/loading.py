@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, ModelSpec, Policy
+from app.process.tune_interpreter import uncollected
 from app.serving.engine_choice import with_chosen_engine
 from app.settings import Settings
-from app.tune_interpreter import uncollected
-from models.adapter_folders import adapter_folders, check_adapter_folders
-from models.checkpoint_files import CheckpointError, check_folder
-from models.generation import GenerationDefaults
-from models.registry import ModelRegistry, ServedModel
-from models.token_texts import TokenTexts
+from models.files.adapter_folders import adapter_folders, check_adapter_folders
+from models.files.checkpoint import CheckpointError, check_folder
+from models.interface.generation import GenerationDefaults
+from models.served.registry import ModelRegistry, ServedModel
+from models.text.token_texts import TokenTexts
 
 if TYPE_CHECKING:
-    from models.adapters import AdapterFiles
-    from models.checkpoints import Checkpoint
+    from models.checkpoints.loading import Checkpoint
+    from models.files.adapters import AdapterFiles
 
 
 class LoadError(Exception):
@@ -184,7 +184,7 @@ def _own(settings: Settings, name: str, spec: ModelSpec) -> Settings:
 
 
 def _paced(wanted: _Wanted) -> list[ServedModel]:
-    from models.paced import NAME, paced
+    from models.served.paced import NAME, paced
 
     model = paced(wanted.settings.paced_tokens_per_s, wanted.settings.model if wanted.is_from_policy else NAME)
     own = frozenset[str]() if wanted.is_from_policy else model.names | {wanted.settings.model}
@@ -230,7 +230,7 @@ def _torch(
     if not wanted:
         return []
     with uncollected():  # torch, which takes seconds
-        from models.adapters import AdapterError, AdapterFiles
+        from models.files.adapters import AdapterError, AdapterFiles
 
     loaded: list[list[ServedModel]] = []
     try:
@@ -262,7 +262,7 @@ def _draft(wanted: _Wanted) -> Checkpoint | None:
 
 def _load(settings: Settings) -> Callable[..., Checkpoint]:
     with uncollected():
-        from models.checkpoints import load_checkpoint
+        from models.checkpoints.loading import load_checkpoint
 
     return partial(
         load_checkpoint,
@@ -278,10 +278,10 @@ def _load(settings: Settings) -> Callable[..., Checkpoint]:
 
 def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> list[ServedModel]:
     settings = wanted.settings
-    from models.adapters import AdapterError, AdapterFiles
-    from models.checkpoint_report import report_under_vllm
-    from models.checkpoints import describe_checkpoint
-    from models.prompts import PromptBuilder
+    from models.checkpoints.checkpoint_report import report_under_vllm
+    from models.checkpoints.loading import describe_checkpoint
+    from models.files.adapters import AdapterError, AdapterFiles
+    from models.prompts.builder import PromptBuilder
     from models.vllm import VllmOptions, create_vllm_engine
 
     for name in ("draft_model", "quantize"):
@@ -340,10 +340,10 @@ def _served(
 ) -> ServedModel:
     """`beside`: how many more engines need a KV cache on the same GPU; `reserved`: their shares so far."""
     with uncollected():
-        from models.checkpoint_report import report_of_loaded
+        from models.checkpoints.checkpoint_report import report_of_loaded
         from models.engine import EngineOptions, SpeculationMode, TorchEngine
-        from models.prompts import PromptBuilder
-        from models.reasoning import reasoning_tokens
+        from models.prompts.builder import PromptBuilder
+        from models.text.reasoning import reasoning_tokens
 
     settings = wanted.settings
     kv_cache_gb, gpu_share = _cache_memory(wanted, checkpoint.model.device.type == "cuda", beside, reserved)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from app.serving.engine_choice import with_chosen_engine
 from app.serving.loading import LoadError, check_folders, load_models
 from app.settings import Settings
-from models.checkpoint_files import CheckpointError, first_line
-from models.model_report import ModelReport
-from models.registry import ServedModel
+from models.files.checkpoint import CheckpointError, first_line
+from models.served.model_report import ModelReport
+from models.served.registry import ServedModel
 
 if TYPE_CHECKING:
-    from models.checkpoints import Checkpoint
+    from models.checkpoints.loading import Checkpoint
     from models.engine import TorchEngine
-    from models.prompts import PromptBuilder
+    from models.prompts.builder import PromptBuilder
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ async def _start(engine: TorchEngine) -> None:
 
 
 def _described(settings: Settings) -> ModelReport:
-    from models.checkpoint_report import report_under_vllm
+    from models.checkpoints.checkpoint_report import report_under_vllm
 
     checkpoint, prompts = described_prompts(settings)
     try:
@@ -84,9 +84,9 @@ def _described(settings: Settings) -> ModelReport:
 
 def described_prompts(settings: Settings) -> tuple[Checkpoint, PromptBuilder]:
     """The settings' model without its weights, and what renders its prompts; raises `LoadError`."""
-    from models.checkpoint_report import must_render
-    from models.checkpoints import describe_checkpoint
-    from models.prompts import PromptBuilder
+    from models.checkpoints.checkpoint_report import must_render
+    from models.checkpoints.loading import describe_checkpoint
+    from models.prompts.builder import PromptBuilder
 
     check_folders(settings)
     try:

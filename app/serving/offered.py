@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from app.policy.file import DEFAULT_MODEL, Policy
 from app.settings import Settings
-from models.checkpoint_files import is_folder
+from models.files.checkpoint import is_folder
 
 if TYPE_CHECKING:
-    from models.registry import ModelRegistry  # brings transformers, which a gateway does not need
+    from models.served.registry import ModelRegistry  # brings transformers, which a gateway does not need
 
 
 class OfferedModels:

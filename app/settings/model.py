@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings
 
-from models.adapter_folders import adapter_folders
+from models.files.adapter_folders import adapter_folders
 from models.tools.forms import FORMATS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from app.near_names import nearest
+from app.process.near_names import nearest
 
 PREFIX = "PARLEY_"
 

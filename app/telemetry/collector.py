@@ -17,7 +17,7 @@ from app.search.index import IndexStats
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.metrics import Metrics
 from app.telemetry.partitions import partition_families
-from models.generation import STEP_ROWS, Engine
+from models.interface.generation import STEP_ROWS, Engine
 
 if TYPE_CHECKING:
     from app.worker import Worker

@@ -15,7 +15,7 @@ from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.partitions import lag_seconds
-from models.generation import Engine
+from models.interface.generation import Engine
 
 if TYPE_CHECKING:
     from app.worker import Worker

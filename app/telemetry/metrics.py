@@ -30,8 +30,8 @@ from app.wire.event import DEGRADED, FALLBACK, TokenEvent
 from app.wire.request import Request
 from app.wire.tool_records import ToolResultRecord
 from app.wire.turn import Turn
-from models.batcher import Flush
-from models.generation import FinishReason, Usage
+from models.interface.batcher import Flush
+from models.interface.generation import FinishReason, Usage
 from tables.records import Table
 
 _SERVICE_FAULTS = frozenset({ErrorCode.DEADLINE_EXCEEDED, ErrorCode.ENGINE_ERROR, ErrorCode.OVERLOADED})

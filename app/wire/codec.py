@@ -25,7 +25,7 @@ from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
 from app.wire.unsupported import unsupported
 from app.wire.usage import UsageWindow
-from models.unexpected import type_and_line
+from models.interface.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 

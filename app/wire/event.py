@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from app.private.value import PrivateValue
 from app.wire.tools import ToolCall, ToolCallDelta
-from models.generation import FinishReason, Usage
-from models.private.value import PrivateValue
+from models.interface.generation import FinishReason, Usage
 
 
 class EventType(enum.StrEnum):

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from app.near_names import nearest, with_hint
-from app.printable import printable
+from app.process.near_names import nearest, with_hint
+from app.process.printable import printable
 from app.wire import json_codec, parley_pb2
 from app.wire.codec import decode
 from app.wire.error import WireError

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from models.chat import ToolCall as ModelCall
+from models.interface.chat import ToolCall as ModelCall
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from app.private.value import PrivateValue
 from app.wire.tools import ToolCall
-from models.generation import FinishReason, Usage
-from models.private.value import PrivateValue
+from models.interface.generation import FinishReason, Usage
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,7 +46,7 @@ from app.wire.request import DEFAULT_CONVERSATION, RANGES, Message, Request, Rol
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tool_records import ToolResultRecord
 from app.wire.tools import NamedTool, Tool, ToolMode
-from models.unexpected import type_and_line
+from models.interface.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from torch.nn.functional import embedding, gelu, layer_norm, linear, scaled_dot_
 
 from models.embedder.encoder import Encoder
 from models.embedder.recipe import Recipe
-from models.torchscript import compiled
+from models.machine.torchscript import compiled
 
 Weights = dict[str, Tensor]
 _SEGMENT = "embeddings.token_type_embeddings.weight"
@@ -32,7 +32,7 @@ def load_bert(folder: Path, recipe: Recipe, *, script: bool = False) -> Encoder 
     """None if the folder contains another kind of model.
 
     As a `script` it takes longer to load, and then computes beside a busy event loop without slowing it down
-    (models/torchscript.py).
+    (models/machine/torchscript.py).
     """
     folder = folder / recipe.folder
     files = [folder / name for name in ("config.json", "model.safetensors", "tokenizer.json")]

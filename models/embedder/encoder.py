@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from models.embedder.recipe import Pooling, Recipe
-from models.torchscript import compiled
+from models.machine.torchscript import compiled
 
 Vectors = npt.NDArray[np.float32]
 Forward = Callable[[list[str]], tuple[torch.Tensor, torch.Tensor]]

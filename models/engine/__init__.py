@@ -6,6 +6,6 @@ step, `scheduler` for what a step computes, `compute` for how.
 
 from models.engine.speculation.drafting import SpeculationMode
 from models.engine.torch_engine import EngineOptions, TorchEngine
-from models.token_stream import EngineDied
+from models.interface.token_stream import EngineDied
 
 __all__ = ["EngineDied", "EngineOptions", "SpeculationMode", "TorchEngine"]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from models.adapters import Adapter, AdapterError, AdapterFiles, load_adapter
 from models.engine.compute.lora import Lora
 from models.engine.sequence import SequenceState
+from models.files.adapters import Adapter, AdapterError, AdapterFiles, load_adapter
 
 
 @dataclass(frozen=True, slots=True)

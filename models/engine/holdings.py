@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from models.engine.sequence import SequenceState
-from models.fair_slots import SHARE, Owner
-from models.generation import Priority
+from models.interface.fair_slots import SHARE, Owner
+from models.interface.generation import Priority
 
 
 class Holdings:

@@ -7,9 +7,9 @@ from math import isfinite
 
 from torch import Tensor
 
+from models.drawing.logprobs import logprobs_of
 from models.engine.sequence import ScheduledChunk
-from models.generation import TokenLogprob
-from models.logprobs import logprobs_of
+from models.interface.generation import TokenLogprob
 
 
 class NotFiniteError(ValueError):

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.architectures import rope_depends_on_length
-from models.checkpoint_files import first_line
-from models.checkpoints import Checkpoint
+from models.checkpoints.loading import Checkpoint
+from models.drawing.sampler import Draw, Drawn, Token, sample
 from models.engine.compute.attention import Context
 from models.engine.compute.batch import Batch, Group, pack, tensor_of
 from models.engine.compute.cache import KVCache
@@ -28,10 +27,11 @@ from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.prompt_scores import PromptScores
 from models.engine.sequence import ScheduledChunk, pages_for
-from models.generation import STEP_ROWS, Sampling
+from models.files.architectures import rope_depends_on_length
+from models.files.checkpoint import first_line
+from models.interface.generation import STEP_ROWS, Sampling
 from models.linear.layout import lay_out
 from models.linear.rows import keep_rows_alike
-from models.sampler import Draw, Drawn, Token, sample
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ chunks in the order of prompt_turns.py. So a long prompt delays no running answe
 A sequence is admitted if there are pages for all its tokens and some for its answer. If memory runs out all the same,
 the least important sequence releases its pages and is computed again later.
 
-No user, and no tenant, has all places of a step (models/fair_slots.py), nor all pages: for a sequence of another one,
+No user, and no tenant, has all places of a step (fair_slots.py), nor all pages: for a sequence of another one,
 who holds more than `SHARE` times as many releases those of its least important sequences (holdings.py).
 """
 
@@ -20,8 +20,8 @@ from models.engine.compute.pages import PagePool
 from models.engine.holdings import Holdings
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
 from models.engine.waiting import WaitingSequences
-from models.fair_slots import FairSlots
-from models.prompt_turns import PromptBacklog
+from models.interface.fair_slots import FairSlots
+from models.interface.prompt_turns import PromptBacklog
 
 
 @dataclass(slots=True)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from models.detokenizer import AnswerText, Vocabulary
+from models.drawing.logit_changes import LogitChanges
+from models.drawing.sampler import Draw, Token
 from models.engine.compute.pages import Node, PagePool, Sharing
-from models.fair_slots import owners_of
-from models.generation import Delta, End, FinishReason, Job, TokenLogprob, Usage
-from models.logit_changes import LogitChanges
-from models.sampler import Draw, Token
+from models.interface.fair_slots import owners_of
+from models.interface.generation import Delta, End, FinishReason, Job, TokenLogprob, Usage
+from models.interface.token_stream import TokenStream
 from models.structured import Matcher
-from models.token_stream import TokenStream
+from models.text.detokenizer import AnswerText, Vocabulary
 
 
 class SequenceState:

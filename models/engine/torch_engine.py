@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from models.adapters import AdapterFiles
-from models.checkpoints import Checkpoint, CheckpointError
-from models.detokenizer import Vocabulary
+from models.checkpoints.loading import Checkpoint, CheckpointError
 from models.engine.adapters import Adapters, Fetched
 from models.engine.compute import gpu_ways
 from models.engine.compute.cache import GIB, PAGE_SIZE, SHARE_OF_FREE_GPU, KVCache, bytes_per_page, pages_that_fit
@@ -28,11 +26,13 @@ from models.engine.speculation.draft_model import DraftModel, check_draft
 from models.engine.speculation.drafting import Speculation, SpeculationMode
 from models.engine.threads import Threads
 from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
-from models.freed_memory import large_blocks_returned
-from models.generation import EngineStats, Failure, FinishReason, Job, StepRows, Stream
+from models.files.adapters import AdapterFiles
+from models.interface.generation import EngineStats, Failure, FinishReason, Job, StepRows, Stream
+from models.interface.token_stream import TokenStream
 from models.linear.replacing import held_bytes
+from models.machine.freed_memory import large_blocks_returned
 from models.structured import ConstraintCompiler
-from models.token_stream import TokenStream
+from models.text.detokenizer import Vocabulary
 
 log = logging.getLogger(__name__)
 STOP_PATIENCE_S = 30.0
@@ -64,7 +64,7 @@ class EngineOptions:
 
 
 class TorchEngine:
-    """Implements `models.generation.Engine`. `on_fatal` gets one line when the process can no longer be trusted."""
+    """Implements `Engine`. `on_fatal` gets one line when the process can no longer be trusted."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class TorchEngine:
         self._started = False
         self._ready = asyncio.Event()
         self._watch: asyncio.TimerHandle | None = None
-        torch.set_num_threads(1)  # of this thread, whose own would hinder the engine's (models/checkpoints.py, `_load`)
+        torch.set_num_threads(1)  # of this thread, whose own would hinder the engine's (checkpoints/loading.py)
         pages = self._pages()
         self.pool = PagePool(pages, PAGE_SIZE)
         model = checkpoint.model

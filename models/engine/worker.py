@@ -25,9 +25,7 @@ from traceback import clear_frames
 
 import torch
 
-from models.adapters import AdapterError
-from models.checkpoint_files import CheckpointError, first_line
-from models.detokenizer import Vocabulary
+from models.drawing.sampler import Token
 from models.engine.adapters import Adapters, Fetched
 from models.engine.prompt_scores import NotFiniteError
 from models.engine.runner import Runner, Step
@@ -35,12 +33,14 @@ from models.engine.scheduler import Scheduler
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation.drafting import Speculation
 from models.engine.threads import Threads
-from models.generation import Failure, FinishReason, Job, StreamEvent
-from models.sampler import Token
+from models.files.adapters import AdapterError
+from models.files.checkpoint import CheckpointError, first_line
+from models.interface.generation import Failure, FinishReason, Job, StreamEvent
+from models.interface.token_stream import TokenStream
+from models.interface.unexpected import contained, type_and_line
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
 from models.structured.after_reasoning import after_reasoning
-from models.token_stream import TokenStream
-from models.unexpected import contained, type_and_line
+from models.text.detokenizer import Vocabulary
 
 log = logging.getLogger(__name__)
 

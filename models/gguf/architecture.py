@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from models.architectures import head_size
-from models.checkpoint_files import CheckpointError
+from models.files.architectures import head_size
+from models.files.checkpoint import CheckpointError
 from models.gguf.file import GgufFile, names
 
 ARCHITECTURES = ("gemma2", "gemma3", "llama", "qwen2", "qwen3")

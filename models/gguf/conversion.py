@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from models.checkpoint_files import CheckpointError, digest, first_line
+from models.files.checkpoint import CheckpointError, digest, first_line
 from models.gguf.architecture import check_architecture, read_config
 from models.gguf.file import GgufFile, read_gguf
 from models.gguf.spelling import check_spelling

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tokenizers import Tokenizer, decoders
 
-from models.checkpoint_files import CheckpointError
+from models.files.checkpoint import CheckpointError
 from models.gguf.tokenizer import SPACE
 from models.gguf.vocabulary import GgufVocabulary, TokenKind
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.checkpoint_files import CheckpointError
+from models.files.checkpoint import CheckpointError
 from models.gguf.architecture import ROPE_FACTORS, set_llama3_rotation
 from models.gguf.file import GgufFile, names
 

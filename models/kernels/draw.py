@@ -1,4 +1,4 @@
-"""The next token of each row of scores: what `choose` (models/sampler.py) draws, without a close look at most tokens.
+"""The next token of each row of scores: what `choose` (sampler.py) draws, without a close look at most tokens.
 
 Noise costs two logarithms in float64. In float32 they are near enough to rule out all but a few tokens of a row.
 """

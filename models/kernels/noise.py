@@ -1,4 +1,4 @@
-"""The noise of models/noise.py for one token: near enough to rule a token out, and exactly."""
+"""The noise of models/drawing/noise.py for one token: near enough to rule a token out, and exactly."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from torch.nn.functional import linear, pad
 from models.linear.int8 import Int8Weight, int8_blocks, int8_product, onednn_int8_blocks, onednn_int8_product
 from models.linear.kinds import Kind
 from models.linear.packed import packed_product, prepack
-from models.torchscript import compiled
+from models.machine.torchscript import compiled
 
 
 @dataclass(frozen=True, slots=True)

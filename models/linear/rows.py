@@ -51,7 +51,7 @@ def rows_of(matrices: Iterable[Matrix], threads: Sequence[int] = (1,)) -> Rows:
     floating = [one for one in matrices if not one.is_integer and _given(one)[0].device.type == "cpu"]
     if not floating:
         return Rows()
-    # A thread of its own, with which those end that OpenMP makes for it (models/checkpoints.py, `_load`).
+    # A thread of its own, with which those end that OpenMP makes for it (models/checkpoints/loading.py, `_load`).
     with _alone, ThreadPoolExecutor(1, "rows") as apart:
         others = apart.submit(_with_other_bits, floating, tuple(dict.fromkeys(threads)) or (1,)).result()
     least = max({LONE, *others}) + 1

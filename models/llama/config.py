@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import torch
 
-from models.architectures import is_size
+from models.files.architectures import is_size
 
 CLASSES = {
     "llama": "LlamaForCausalLM",

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from models.checkpoints import Checkpoint
+from models.checkpoints.loading import Checkpoint
 from models.linear.replacing import held_bytes
 from models.quantization.dialogues import Example
-from models.rouge import rouge_l
+from models.quantization.rouge import rouge_l
 
 Progress = Callable[[str, int, int], None]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.checkpoint_files import CheckpointFiles
+from models.files.checkpoint import CheckpointFiles
 from models.quantization.dialogues import Example
 from models.quantization.gptq import QuantizationError
 
@@ -30,7 +30,7 @@ class Recipe:
 def quantize(name: str, out: Path, recipe: Recipe, examples: Sequence[Example]) -> None:
     """Write a GPTQ checkpoint of model `name` to `out`; progress is printed by GPTQModel.
 
-    Raises `QuantizationError` if GPTQModel is not installed, `models.checkpoint_files.CheckpointError` if the model
+    Raises `QuantizationError` if GPTQModel is not installed, `models.files.checkpoint.CheckpointError` if the model
     cannot be found.
     """
     files = CheckpointFiles.find(name)

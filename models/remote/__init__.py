@@ -1,4 +1,4 @@
-"""A model behind any server that speaks OpenAI's chat completions, with the interface of `models.generation`.
+"""A model behind any server that speaks OpenAI's chat completions, with the interface of `models.interface.generation`.
 
 The tokens of a prompt are the bytes of the messages as JSON. Those of an answer are the server's ids if it tells them,
 which vLLM does, else the UTF-8 bytes of its text (tokens.py): the log of an answer holds all that a next owner needs to

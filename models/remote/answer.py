@@ -7,14 +7,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from models.detokenizer import StopStrings
-from models.generation import Delta, End, Failure, FinishReason, Job, Usage
+from models.interface.generation import Delta, End, Failure, FinishReason, Job, Usage
+from models.interface.token_stream import TokenStream
 from models.remote.chunk import MOST_COUNTED, Chunk
 from models.remote.chunks import Note
 from models.remote.http import ServerMisbehaved
 from models.remote.reasons import oddity_of, reason_of
 from models.remote.tokens import BYTES, begun_and_ids, count_of
-from models.token_stream import TokenStream
+from models.text.detokenizer import StopStrings
 
 BYTES_PER_ASKED_TOKEN = 64
 SLACK_BYTES = 4096

@@ -11,7 +11,9 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from models.generation import EngineStats, FinishReason, Job, Stream
+from models.interface.generation import EngineStats, FinishReason, Job, Stream
+from models.interface.token_stream import TokenStream
+from models.interface.unexpected import type_and_line
 from models.remote.answer import RemoteAnswer
 from models.remote.chunk import Chunk
 from models.remote.chunks import Chunks
@@ -19,8 +21,6 @@ from models.remote.content import Content, ids_of, text_of_ids
 from models.remote.http import ServerMisbehaved, client_of
 from models.remote.parameters import RefusedError, parameters_of
 from models.remote.servers import Server, Servers
-from models.token_stream import TokenStream
-from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class _StoppedBefore(Exception):  # noqa: N818  what happened
 
 
 class RemoteEngine:
-    """Implements `models.generation.Engine`. A failure before the first token is retried, on another server if there is
+    """Implements `Engine`. A failure before the first token is retried, on another server if there is
     one; after it, the answer is continued if the servers can do that, else it ends as `partial`.
     """
 

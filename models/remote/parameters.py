@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from models.generation import LEAST_TOP_P, ConstraintKind, Job, OutputConstraint
+from models.interface.generation import LEAST_TOP_P, ConstraintKind, Job, OutputConstraint
 from models.remote.tokens import count_of
 
 _OPENAI = frozenset({"temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs"})

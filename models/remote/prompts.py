@@ -11,16 +11,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from models.chat import ChatMessage, PastTurn
-from models.chat_template import NONE, TemplateValue
-from models.prompts import BuiltPrompt, PromptError, PromptTooLong
-from models.reasoning import Reasoning
+from models.interface.chat import ChatMessage, PastTurn
+from models.prompts.builder import BuiltPrompt, PromptError, PromptTooLong
+from models.prompts.chat_template import NONE, TemplateValue
+from models.text.reasoning import Reasoning
 from models.tools.forms import FORMATS
 from models.tools.tool import Tool
 
 
 class RemotePrompts:
-    """Implements `models.registry.Prompts`. `context_length` counts bytes."""
+    """Implements `models.served.registry.Prompts`. `context_length` counts bytes."""
 
     tool_format = FORMATS["json"]
     tool_marker: int | None = None

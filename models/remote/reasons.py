@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from models.remote.http import ServerMisbehaved
 
 _NONE = frozenset({"", "null", "none", "undefined", "unspecified", "finish_reason_unspecified", "not_complete"})

@@ -25,7 +25,7 @@ from math import ceil
 from typing import Any
 from urllib.parse import urlsplit
 
-from models.generation import ServerStats
+from models.interface.generation import ServerStats
 
 log = logging.getLogger(__name__)
 

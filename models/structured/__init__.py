@@ -5,7 +5,7 @@ The grammars are llguidance's. It rejects what it cannot enforce (unlike xgramma
 four in the same trial) and computes masks token by token, so that no large automaton is compiled before the first one.
 """
 
-from models.generation import ConstraintError
+from models.interface.generation import ConstraintError
 from models.structured.compiler import ConstraintCompiler
 from models.structured.matcher import Matcher
 

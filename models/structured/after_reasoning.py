@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 
-from models.reasoning import Reasoning, ReasoningTokens
 from models.structured.matcher import Matcher
+from models.text.reasoning import Reasoning, ReasoningTokens
 
 
 class _Part(enum.Enum):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from models.generation import ConstraintError
+from models.interface.generation import ConstraintError
 from models.structured.grammar import TOO_LARGE, WHITESPACE, prepared
 from models.structured.patterns import choices_of, exactly, terminal
 from models.structured.translated import translated

@@ -26,14 +26,14 @@ from typing import Any, NamedTuple
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 
-from models.checkpoint_files import first_line
-from models.generation import ConstraintError, ConstraintKind, OutputConstraint
+from models.files.checkpoint import first_line
+from models.interface.generation import ConstraintError, ConstraintKind, OutputConstraint
+from models.interface.unexpected import contained, type_and_line
 from models.structured.grammar import TOO_LARGE, TOO_SLOW, compile_error, grammar_of, schema_grammar
 from models.structured.matcher import Matcher
 from models.structured.tool_grammar import lark_of_tools
 from models.tools.format import ArgumentStyle
 from models.tools.rule import CallableTool, ToolRule, tool_rule
-from models.unexpected import contained, type_and_line
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from llguidance import LLMatcher
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-from models.generation import ConstraintError, ConstraintKind, OutputConstraint
+from models.interface.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured.patterns import whole
 from models.structured.schema import TooManyNamesError, closed
 from models.structured.translated import TooManyPlacesError, translated

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from models.generation import ConstraintError
+from models.interface.generation import ConstraintError
 from models.structured.grammar import step_error
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Collection, Sequence
 
-from models.generation import ConstraintError, ConstraintKind, OutputConstraint
+from models.interface.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured.argument_grammar import argument_rules, json_rule
 from models.structured.patterns import exactly, terminal, whole
 from models.tools.format import ArgumentStyle, ToolFormat

@@ -23,12 +23,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from models.json_pointer import steps_of, target_of
 from models.structured.complement import plain
 from models.structured.conditions import CONDITIONS, with_choices
 from models.structured.patterns import looks_around, patterns
 from models.structured.ranges import narrow, split
 from models.structured.schema import FORMATS
+from models.tools.json_pointer import steps_of, target_of
 from models.tools.values import target_of as target_in
 from models.tools.values import types_of
 

@@ -12,7 +12,7 @@ import dataclasses
 import enum
 from collections.abc import Sequence
 
-from models.generation import OutputConstraint
+from models.interface.generation import OutputConstraint
 from models.tools.format import ToolFormat
 from models.tools.rule import CallableTool, ToolRule, written
 from models.tools.tool import Tool

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from models.chat import ToolCall
+from models.interface.chat import ToolCall
 from models.tools.arguments import ArgumentReader, Progress, reader_of
 from models.tools.format import NameStyle, ToolFormat
 

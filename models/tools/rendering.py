@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from models.chat import ChatMessage
+from models.interface.chat import ChatMessage
 from models.tools.format import ToolFormat
 
 MOST_LEVELS = 64

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from models.generation import ConstraintError, ConstraintKind, OutputConstraint
+from models.interface.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.tools.format import ToolFormat
 
 _NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType(

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from models import json_pointer
+from models.tools import json_pointer
 
 ALL_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
 STRING = frozenset({"string"})

@@ -1,4 +1,4 @@
-"""vLLM behind the interface of `models.generation`, for models that need several GPUs or machines.
+"""vLLM behind the interface of `models.interface.generation`, for models that need several GPUs or machines.
 
 vLLM pins its own torch, so it needs an environment of its own (the extra `vllm`); nothing here imports it before an
 engine is created. Text, stop strings and ends are derived from the tokens here, as with the torch engine. Parley's

@@ -13,24 +13,24 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from models.checkpoint_files import first_line
-from models.checkpoints import Checkpoint, CheckpointError
-from models.detokenizer import Vocabulary
-from models.fair_slots import owners_of
-from models.generation import ConstraintError, EngineStats, Failure, FinishReason, Job, Stream
-from models.prompt_turns import PendingPrompt, PromptBacklog
+from models.checkpoints.loading import Checkpoint, CheckpointError
+from models.files.checkpoint import first_line
+from models.interface.fair_slots import owners_of
+from models.interface.generation import ConstraintError, EngineStats, Failure, FinishReason, Job, Stream
+from models.interface.prompt_turns import PendingPrompt, PromptBacklog
+from models.interface.token_stream import TokenStream
+from models.interface.unexpected import type_and_line
 from models.structured.compiler import ConstraintCompiler
 from models.structured.grammar import TOO_SLOW
 from models.structured.matcher import Matcher
-from models.token_stream import TokenStream
-from models.unexpected import type_and_line
+from models.text.detokenizer import Vocabulary
 from models.vllm.figures import Figures
 from models.vllm.leash import hold
 from models.vllm.parameters import prompt_of, sampling_of
 from models.vllm.reading import Reading
 
 if TYPE_CHECKING:
-    from models.adapters import AdapterFiles
+    from models.files.adapters import AdapterFiles
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class VllmOptions:
 
 
 class VllmEngine:
-    """Implements `models.generation.Engine`. `llm` is an `AsyncLLM`; `on_fatal` is called when it has died; `figures`
+    """Implements `Engine`. `llm` is an `AsyncLLM`; `on_fatal` is called when it has died; `figures`
     are those that vLLM tells.
     """
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from models.generation import ConstraintKind, Job, OutputConstraint, Sampling
+from models.interface.generation import ConstraintKind, Job, OutputConstraint, Sampling
 
 KEY = "parley"
-COLDEST = 1e-5  # as models/sampler.py, which imports torch
+COLDEST = 1e-5  # as models/drawing/sampler.py, which imports torch
 
 
 @dataclass(frozen=True, slots=True)

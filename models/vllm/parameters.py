@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from models.generation import LEAST_TOP_P, ConstraintKind, Job, OutputConstraint, Sampling
+from models.interface.generation import LEAST_TOP_P, ConstraintKind, Job, OutputConstraint, Sampling
 from models.structured.tool_grammar import lark_of_tools
 from models.tools.rule import tool_rule
 from models.vllm.own_draws import OwnDraws

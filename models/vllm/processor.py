@@ -19,13 +19,13 @@ from vllm.v1.sample.logits_processor import (  # type: ignore[import-not-found,u
     MoveDirectionality,
 )
 
-from models.checkpoints import describe_checkpoint
-from models.generation import Sampling
-from models.logit_changes import LogitChanges
-from models.sampler import Draw, sample
+from models.checkpoints.loading import describe_checkpoint
+from models.drawing.logit_changes import LogitChanges
+from models.drawing.sampler import Draw, sample
+from models.interface.generation import Sampling
+from models.interface.unexpected import contained, type_and_line
 from models.structured.compiler import ConstraintCompiler
 from models.structured.matcher import Matcher
-from models.unexpected import contained, type_and_line
 from models.vllm.leash import follow
 from models.vllm.own_draws import OwnDraws
 

@@ -6,8 +6,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from models.detokenizer import AnswerText, Vocabulary
-from models.generation import (
+from models.interface.generation import (
     ConstraintError,
     Delta,
     End,
@@ -19,6 +18,7 @@ from models.generation import (
     Usage,
 )
 from models.structured.matcher import Matcher
+from models.text.detokenizer import AnswerText, Vocabulary
 from models.tools.parser import CallDelta
 
 REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.wire.turn import Timing, Turn
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 NOW = 1_790_000_000_000
 

@@ -8,9 +8,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from models.checkpoints import Checkpoint
+from models.checkpoints.loading import Checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.generation import Job, Sampling
+from models.interface.generation import Job, Sampling
 from tests.unit.models import lora
 
 ADAPTERS = 8

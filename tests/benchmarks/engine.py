@@ -25,10 +25,10 @@ os.environ["OMP_NUM_THREADS"] = str(THREADS)  # before torch: transformers' cont
 
 import torch  # noqa: E402
 
-from app.tune_interpreter import tune_interpreter  # noqa: E402
-from models.checkpoints import Checkpoint, load_checkpoint  # noqa: E402
+from app.process.tune_interpreter import tune_interpreter  # noqa: E402
+from models.checkpoints.loading import Checkpoint, load_checkpoint  # noqa: E402
 from models.engine import EngineOptions, TorchEngine  # noqa: E402
-from models.generation import Delta, Job, Sampling  # noqa: E402
+from models.interface.generation import Delta, Job, Sampling  # noqa: E402
 from tests.benchmarks import adapters, roofline  # noqa: E402
 from tests.benchmarks.transformers_ways import ContinuousBatching, StaticGenerate  # noqa: E402
 from tests.unit.models import tiny  # noqa: E402

@@ -25,9 +25,9 @@ import psutil
 import torch
 from torch.nn.functional import cross_entropy
 
-from models.checkpoints import Checkpoint, load_checkpoint
+from models.checkpoints.loading import Checkpoint, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.generation import Job, Sampling
+from models.interface.generation import Job, Sampling
 from models.linear.replacing import held_bytes
 from tests.benchmarks.engine import timed
 from tests.benchmarks.machine import machine

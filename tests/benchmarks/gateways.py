@@ -34,7 +34,7 @@ from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.event import EventType, TokenEvent
 from app.wire.ids import partition_for
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.benchmarks.processes import processor_s
 from tests.benchmarks.stats import quantile
 from tests.integration.gateway.gateway_process import GatewayProcess

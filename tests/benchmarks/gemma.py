@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from models.checkpoint_files import CheckpointFiles
+from models.files.checkpoint import CheckpointFiles
 from tests.benchmarks.processes import ROOT
 from tests.llama_cpp_build import SkippedError
 

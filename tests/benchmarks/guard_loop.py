@@ -27,9 +27,9 @@ from app.policy.guard_rules import GuardRules
 from app.settings import Settings
 from app.wire.request import Message, MessageToolCall, Role
 from app.wire.tools import FunctionCall
-from models.generation import Delta
-from models.paced import paced
-from models.prompts import PromptTooLong
+from models.interface.generation import Delta
+from models.prompts.builder import PromptTooLong
+from models.served.paced import paced
 from tables.records import Turn
 from tests.loop_steps import LongestStep, longest_step
 from tests.unit.answering.runs import run_and_stage_of, unchanged

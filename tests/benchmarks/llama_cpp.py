@@ -26,7 +26,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch
 
 import torch
 
-from app.tune_interpreter import tune_interpreter
+from app.process.tune_interpreter import tune_interpreter
 from models.engine import EngineOptions, TorchEngine
 from tests.benchmarks.engine import Bench, checkpoint, timed
 from tests.llama_cpp_build import SkippedError, build

@@ -20,8 +20,8 @@ import phonenumbers
 from app.features.guard.analyzer import Analyzer
 from app.features.guard.turns import Asker
 from app.policy.guard_rules import GuardRules
-from models.private.mask import Mask
-from models.private.value import PrivateValue
+from app.private.mask import Mask
+from app.private.value import PrivateValue
 
 _ASKER = Asker("a user")
 _FIRST = ("Anna", "James", "Jürgen", "María", "José", "Olga", "Wei", "Fatima", "Ahmed", "Priya", "Yuki", "Søren")

@@ -33,7 +33,7 @@ from app.settings import Settings
 from app.wire.codec import decode, encode
 from app.wire.event import EventType, TokenEvent
 from app.wire.ids import partition_for
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.integration.gateway.gateway_process import GatewayProcess
 
 USER = "dev"

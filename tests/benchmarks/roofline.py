@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from models.architectures import head_size, kv_heads
-from models.checkpoints import Checkpoint
+from models.checkpoints.loading import Checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.generation import Delta, Job, Sampling
+from models.files.architectures import head_size, kv_heads
+from models.interface.generation import Delta, Job, Sampling
 from tests.benchmarks.transformers_ways import ContinuousBatching, StaticGenerate, beside
 from tests.unit.models import tiny
 

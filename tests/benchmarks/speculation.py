@@ -18,11 +18,11 @@ import time
 
 import torch
 
-from models.checkpoints import Checkpoint, load_checkpoint
+from models.checkpoints.loading import Checkpoint, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.engine.speculation.drafting import SpeculationMode
-from models.generation import Delta, Job, Sampling
-from models.prompts import PromptBuilder
+from models.interface.generation import Delta, Job, Sampling
+from models.prompts.builder import PromptBuilder
 
 CUSTOMERS = (
     "Hi, I am Nina. Where is my order 4711?",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from models.checkpoints import Checkpoint, describe_checkpoint, load_checkpoint
+from models.checkpoints.loading import Checkpoint, describe_checkpoint, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.vllm import VllmEngine, VllmOptions, create_vllm_engine
 from tests.unit.models import lora

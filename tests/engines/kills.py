@@ -12,7 +12,7 @@ from typing import Any
 from app.reader import Answer
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.integration.worker.client import Client
 
 EACH = 8

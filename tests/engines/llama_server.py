@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from models.checkpoints import load_checkpoint
+from models.checkpoints.loading import load_checkpoint
 from tests.engines.server_process import NAME, ServerProcess
 from tests.llama_cpp_build import SERVER, program
 from tests.unit.models.gguf.tiny_gguf import byte_level, contents

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from models.generation import (
+from models.interface.generation import (
     ConstraintKind,
     Delta,
     End,
@@ -19,7 +19,7 @@ from models.generation import (
     Priority,
     Sampling,
 )
-from models.prompts import PromptBuilder
+from models.prompts.builder import PromptBuilder
 from models.tools import ToolChoice, tool_constraint
 from tests.engines.conftest import TENANTS, Engines
 from tests.engines.processes import children_of

@@ -13,10 +13,10 @@ import jsonschema
 import pytest
 import pytest_asyncio
 
-from models.checkpoints import load_checkpoint
+from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.generation import ConstraintKind, Delta, End, FinishReason, Job, OutputConstraint, Sampling
-from models.prompts import PromptBuilder, PromptError
+from models.interface.generation import ConstraintKind, Delta, End, FinishReason, Job, OutputConstraint, Sampling
+from models.prompts.builder import PromptBuilder, PromptError
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
 from tests.engines.llama_server import KEY, SLOTS, LlamaServer
 from tests.engines.server_process import NAME

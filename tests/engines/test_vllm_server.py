@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from models.checkpoints import describe_checkpoint, load_checkpoint
-from models.detokenizer import TextStream, Vocabulary
+from models.checkpoints.loading import describe_checkpoint, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.generation import ConstraintKind, End, FinishReason, Job, OutputConstraint, Sampling
-from models.prompts import PromptBuilder
+from models.interface.generation import ConstraintKind, End, FinishReason, Job, OutputConstraint, Sampling
+from models.prompts.builder import PromptBuilder
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
 from models.remote.tokens import BYTES
+from models.text.detokenizer import TextStream, Vocabulary
 from tests.engines.server_process import NAME
 from tests.engines.vllm_server import VllmServer
 from tests.unit.models.engine.reading import Answer, job, read

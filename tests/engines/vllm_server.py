@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from models.checkpoints import describe_checkpoint
+from models.checkpoints.loading import describe_checkpoint
 from tests.engines.server_process import NAME, ServerProcess
 
 

@@ -9,7 +9,7 @@ from app.policy.file import DEFAULT_MODEL
 from app.reader import Answer, ReaderRule
 from app.wire.event import Plan, RecalledTurn
 from app.wire.turn import Turn
-from models.paced import BytePrompts, word
+from models.served.paced import BytePrompts, word
 
 Key = tuple[str, str]
 

@@ -24,8 +24,8 @@ from app.delivery.clients import Clients
 from app.delivery.commits.commit import GroupCommitter
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.tokens import TokenLog
-from models.generation import Delta, Failure, StreamEvent
-from models.paced import VERSION, PacedStream
+from models.interface.generation import Delta, Failure, StreamEvent
+from models.served.paced import VERSION, PacedStream
 from tables.store import PartitionStore
 
 BROKER_PORTS = {

@@ -24,9 +24,9 @@ import click
 from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
+from app.private.value import PrivateValue
 from app.search.milvus.connection import Milvus
 from app.settings import Settings
-from models.private.value import PrivateValue
 from tests.benchmarks.masking import Sentences
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.reader import Answer
-from models.paced import text_of
+from models.served.paced import text_of
 from tables.tool_calls import BREAK
 
 

@@ -21,8 +21,8 @@ from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.request import Request
 from app.wire.turn import Turn as WireTurn
-from models.generation import Delta, Engine, Job
-from models.registry import ServedModel
+from models.interface.generation import Delta, Engine, Job
+from models.served.registry import ServedModel
 from tables.records import Turn
 from tests.faults.verdict import Key, Records
 

@@ -30,8 +30,8 @@ from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.turn import Turn
-from models.chat import PastTurn
-from models.paced import BytePrompts, word
+from models.interface.chat import PastTurn
+from models.served.paced import BytePrompts, word
 from tables.records import Table
 from tests.faults.load import Load
 from tests.faults.mirror_maker import MirrorMaker

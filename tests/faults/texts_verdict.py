@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from app.delivery.resume.answer_log import call_id
 from app.features.guard.texts import hidden_steps
+from app.private.mask import Mask
+from app.private.value import PrivateValue
 from app.reader import Answer, ReaderRule
 from app.settings import Settings
 from app.wire.event import NO_PLAN, RecalledTurn
 from app.wire.turn import Turn
-from models.chat import ChatMessage, PastTurn
-from models.chat import ToolCall as ModelCall
-from models.generation import FinishReason
-from models.paced import BytePrompts, called
-from models.private.mask import Mask
-from models.private.value import PrivateValue
+from models.interface.chat import ChatMessage, PastTurn
+from models.interface.chat import ToolCall as ModelCall
+from models.interface.generation import FinishReason
+from models.served.paced import BytePrompts, called
 from tests.faults.plan_verdict import Author, are_words, authors_of
 from tests.faults.tool_verdict import ToolTopics, possible_turns
 

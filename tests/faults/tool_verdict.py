@@ -15,9 +15,9 @@ from app.wire.error import WireError
 from app.wire.limits import TOOL_ROUNDS
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
-from models.chat import ChatMessage, PastTurn, ToolCall
-from models.generation import FinishReason
-from models.paced import called, word
+from models.interface.chat import ChatMessage, PastTurn, ToolCall
+from models.interface.generation import FinishReason
+from models.served.paced import called, word
 
 Key = tuple[str, str]
 Build = Callable[[Sequence[ChatMessage]], Sequence[int]]
@@ -78,7 +78,7 @@ def possible_turns(
     """The turns that may be remembered of such an answer; none if the engine cannot have written it.
 
     `tokens` are those on the topic, which may have lost its tail; the turn has all words. `most` is the request's
-    `max_tokens`. Each round ends in a call after half of what is left (models/paced.py), and half of that is reasoning
+    `max_tokens`. Each round ends in a call after half of what is left (models/paced), and half of that is reasoning
     if the model `reasons`.
     """
     total = (turn.answer + (turn.reasoning or "")).count(" w") or len(tokens)

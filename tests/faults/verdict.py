@@ -17,15 +17,15 @@ from typing import Protocol
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from app.private.mask import NO_MASK, Mask
+from app.private.value import PrivateValue
 from app.reader import ReaderRule
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.event import FALLBACK, NO_PLAN, PLAN, RESUMED, TOOL_CALLS, EventType, Plan, RecalledTurn, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
-from models.generation import FinishReason
-from models.private.mask import NO_MASK, Mask
-from models.private.value import PrivateValue
+from models.interface.generation import FinishReason
 from tables.records import Table
 from tests.faults.audit_verdict import wrong_audit
 from tests.faults.plan_verdict import is_as_decided, wrong_memories, wrong_repeats

@@ -18,7 +18,7 @@ from app.wire.codec import decode, encode
 from app.wire.control import Cancel, Control, Erase
 from app.wire.event import ErrorInfo, EventType, Notice, TokenEvent
 from app.wire.request import Request
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from app.features.guard.analyzer import AnalyzerError
 from app.features.guard.turns import Asker
-from models.private.value import PrivateValue
+from app.private.value import PrivateValue
 
 _VALUE = re.compile(r"question [0-9]+")
 MANY_VALUES = "many private values"

@@ -14,6 +14,8 @@ from aiokafka import TopicPartition
 
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.partition import Partition, State
+from app.private.mask import NO_MASK, Mask
+from app.private.value import PrivateValue
 from app.reader import ReaderRule
 from app.search.rows import rows_of
 from app.wire.codec import decode
@@ -25,8 +27,6 @@ from app.wire.request import Request
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
 from app.wire.validation import check_partition, validate_request
-from models.private.mask import NO_MASK, Mask
-from models.private.value import PrivateValue
 from tables.records import GuardSecret, Table, decode_row
 from tables.store import PartitionStore
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS

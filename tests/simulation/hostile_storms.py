@@ -11,7 +11,7 @@ from weakref import WeakSet
 from app.delivery.inflight import InFlight
 from app.delivery.partition import State
 from app.features.routing.stage import Routed
-from models.generation import Failure
+from models.interface.generation import Failure
 from tests.simulation.faults import (
     crowded_storm,
     erasing_storm,

@@ -21,9 +21,9 @@ from app.search.milvus.store import MilvusStore
 from app.settings import Settings
 from app.worker import Loaded, Worker
 from models.embedder import Embedder
-from models.generation import Delta, Failure, Job, Stream, StreamEvent
-from models.paced import NAME, PacedEngine, PacedStream, paced
-from models.registry import ModelRegistry, ServedModel
+from models.interface.generation import Delta, Failure, Job, Stream, StreamEvent
+from models.served.paced import NAME, PacedEngine, PacedStream, paced
+from models.served.registry import ModelRegistry, ServedModel
 from tables.store import PartitionStore
 from tests.simulation.analyzer import FickleAnalyzer
 from tests.simulation.broker import Broker

@@ -14,7 +14,7 @@ from app.delivery.resume.answer_log import call_id
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.faults.verdict import Key
 from tests.simulation.broker import Entry
 from tests.simulation.erasures import Erasures

@@ -17,9 +17,9 @@ from unittest.mock import patch
 
 from aiokafka.errors import MessageSizeTooLargeError
 
-from models.chat import ToolCall
-from models.generation import Delta, End, Failure, FinishReason, Job, StreamEvent, TokenLogprob, Usage
-from models.paced import PacedStream, text_of, word
+from models.interface.chat import ToolCall
+from models.interface.generation import Delta, End, Failure, FinishReason, Job, StreamEvent, TokenLogprob, Usage
+from models.served.paced import PacedStream, text_of, word
 from tests.simulation.world import SteppedLoop
 
 STAGES = {

@@ -27,8 +27,8 @@ from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.ids import partition_for
 from app.wire.limits import MAX_RECORD_BYTES
-from models.generation import Job
-from models.paced import VERSION, BytePrompts
+from models.interface.generation import Job
+from models.served.paced import VERSION, BytePrompts
 from tests.faults.load import TOOLS
 from tests.faults.verdict import Key
 from tests.simulation import foreign, results

@@ -16,9 +16,9 @@ from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
-from models import fair_slots
-from models.fair_slots import owners_of
-from models.generation import FinishReason
+from models.interface import fair_slots
+from models.interface.fair_slots import owners_of
+from models.interface.generation import FinishReason
 from tests.faults.load import TOOLS
 from tests.simulation.broker import Entry
 from tests.simulation.scenario import PLAIN, Conditions, Load, Simulation

@@ -25,7 +25,7 @@ from app.features.routing import stage as routing
 from app.features.routing.stage import Routed
 from app.wire.event import FALLBACK, PLAN, Notice, Plan
 from app.wire.turn import Turn
-from models.generation import Delta, Job, StreamEvent
+from models.interface.generation import Delta, Job, StreamEvent
 from tests.simulation.deletions import recalling_deletions
 from tests.simulation.faults import (
     masking_storm,

@@ -43,7 +43,7 @@ from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import TokenEvent
 from app.wire.request import Request
 from app.wire.turn import Turn
-from models.generation import Delta
+from models.interface.generation import Delta
 from tables.erasures import Marks, Scope
 from tables.records import Change, Conversation, Erased, Table, decode_row, encode, key
 from tables.tool_calls import ToolRounds, row

@@ -18,7 +18,7 @@ from app.gateway.openai.chat_choice import REASONS as CHAT_REASONS
 from app.kafka.topics import topic_specs
 from app.settings import Settings
 from app.wire.error import MEANING
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tables.records import Table
 
 ROOT = Path(__file__).parents[2]

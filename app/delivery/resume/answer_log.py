@@ -33,10 +33,10 @@ from app.wire.event import (
 )
 from app.wire.limits import MAX_TURN_BYTES, json_bytes, shortened
 from app.wire.tools import ToolCall, ToolCallDelta
-from models.chat import ToolCall as ModelCall
-from models.generation import Delta, End, FinishReason, TokenLogprob, Usage
-from models.prompts import BuiltPrompt
-from models.registry import ServedModel
+from models.interface.chat import ToolCall as ModelCall
+from models.interface.generation import Delta, End, FinishReason, TokenLogprob, Usage
+from models.prompts.builder import BuiltPrompt
+from models.served.registry import ServedModel
 from models.tools.parser import CallDelta
 from tables.tool_calls import BREAK, ToolRounds
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.recent_rate import RecentRate
+from app.process.recent_rate import RecentRate
 
 LONGEST_S = 0.05
 

@@ -1,6 +1,6 @@
 """Answers to identical requests: kept for a while, and shared while they are generated.
 
-An answer is a function of its job (models/generation.py), so two requests have the same answer if their jobs are equal
+An answer is a function of its job (`Job`), so two requests have the same answer if their jobs are equal
 in all that this function depends on. The key is the hash of that, of the model version, and of the scope, which is
 the user, or the tenant with `scope = "tenant"`. Only deterministic requests are looked up: those with temperature 0 or
 with a seed.
@@ -29,8 +29,8 @@ from cachetools import TTLCache
 from app.policy.file import CacheRules, Policy
 from app.wire.request import Request
 from app.wire.tools import ToolMode
-from models.generation import Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
-from models.token_stream import TokenStream
+from models.interface.generation import Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
+from models.interface.token_stream import TokenStream
 
 _COMPLETE = frozenset({FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS})
 _APART = frozenset({"id", "priority", "user", "tenant", "shared", "generated", "sampling", "tools"})

@@ -17,7 +17,7 @@ from app.features.cache.recordings import Recording, ResponseCache
 from app.features.host import Host
 from app.policy.file import Policy
 from app.wire.event import CACHED
-from models.generation import Delta, End, Failure, Job, StreamEvent
+from models.interface.generation import Delta, End, Failure, Job, StreamEvent
 
 
 class Cache(Feature):

@@ -14,5 +14,5 @@
 | presidio.py | Presidio's engine and recognizers |
 | packaged_pipeline.py | the default spaCy pipeline |
 
-Placeholders are models/private.
+Placeholders are app/private.
 """

@@ -18,8 +18,8 @@ from app.features.guard.packaged_pipeline import find_pipeline
 from app.features.guard.remembered import Remembered
 from app.features.guard.turns import Asker, Patience, Turns
 from app.policy.guard_rules import NAMED, GuardRules
-from models.known_files import UnknownFileError
-from models.private.value import PrivateValue
+from app.private.value import PrivateValue
+from models.machine.known_files import UnknownFileError
 
 if TYPE_CHECKING:
     from presidio_analyzer import AnalyzerEngine

@@ -17,7 +17,7 @@ from app.features.guard.judges.judges import Judges, JudgesTexts
 from app.features.guard.turns import Asker, BusyError
 from app.policy.file import Policy, PolicyError
 from app.policy.guard_rules import Action, GuardRules, judged
-from models.private.value import PrivateValue
+from app.private.value import PrivateValue
 
 log = logging.getLogger(__name__)
 

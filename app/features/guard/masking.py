@@ -48,16 +48,16 @@ from app.features.guard.texts import (
 from app.features.guard.turns import Asker, BusyError, Patience
 from app.policy.file import Policy
 from app.policy.guard_rules import TOO_MANY, UNJUDGED
+from app.private.mask import NO_MASK, Mask
+from app.private.put_back import PutBack, Written
+from app.private.value import PrivateValue
 from app.wire.error import ErrorCode
 from app.wire.event import Plan
 from app.wire.limits import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES
 from app.wire.request import Request, Role
 from app.wire.turn import Turn as TurnOnWire
-from models.chat import ChatMessage
-from models.generation import End, FinishReason, Job, StreamEvent
-from models.private.mask import NO_MASK, Mask
-from models.private.put_back import PutBack, Written
-from models.private.value import PrivateValue
+from models.interface.chat import ChatMessage
+from models.interface.generation import End, FinishReason, Job, StreamEvent
 from tables.records import Turn
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from app.features.guard.turns import Asker, BusyError, Patience
 from app.policy.guard_rules import INJECTION, TOO_MANY, UNJUDGED, Action
 from app.wire.error import ErrorCode
 from app.wire.event import Plan
-from models.generation import Delta, End, Failure, FinishReason, Job, StreamEvent
+from models.interface.generation import Delta, End, Failure, FinishReason, Job, StreamEvent
 
 _INSTRUCTING = frozenset({"system", "developer"})
 """The roles whose messages are meant to instruct the model: they cannot be an injection."""

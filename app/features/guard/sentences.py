@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from models.generation import Delta, merged
+from models.interface.generation import Delta, merged
 
 _LONGEST = 400
 _ENDED = re.compile(r"[.!?…][\"'”’)\]*_]*$")

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 from app.answering.dialogue import Dialogue
 from app.answering.off_loop import off_loop
 from app.delivery.accepted import Accepted
+from app.private.forms import Form
+from app.private.json_text import is_json, parts_of
+from app.private.mask import Mask
+from app.private.value import PrivateValue
 from app.wire.event import RecalledTurn
 from app.wire.request import Message, Request, TemplateValues
 from app.wire.response_format import ResponseFormat
 from app.wire.turn import Turn as TurnOnWire
-from models.chat import ChatMessage
-from models.private.forms import Form
-from models.private.json_text import is_json, parts_of
-from models.private.mask import Mask
-from models.private.value import PrivateValue
+from models.interface.chat import ChatMessage
 from tables.records import Turn
 from tables.tool_calls import ToolRound, ToolRounds
 

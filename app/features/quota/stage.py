@@ -16,7 +16,7 @@ from app.wire.error import ErrorCode
 from app.wire.event import Plan
 from app.wire.request import Request
 from app.wire.validation import charged_tenant
-from models.registry import ModelRegistry, ServedModel
+from models.served.registry import ModelRegistry, ServedModel
 
 
 class Quota(Feature):

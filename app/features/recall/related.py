@@ -19,7 +19,7 @@ from app.search.rows import Role, request_id_of, turn_id
 from app.search.vector_store import Hit, Query, SearchError, VectorStore
 from app.wire.event import RecalledTurn
 from models.embedder import EmbedderError
-from models.unexpected import type_and_line
+from models.interface.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 

@@ -35,9 +35,9 @@ from app.wire.error import ErrorCode
 from app.wire.event import FALLBACK, Plan
 from app.wire.request import Request
 from app.wire.validation import prompt_bytes
-from models.checkpoint_files import is_folder
-from models.generation import Delta, Failure, FinishReason, Job, StreamEvent
-from models.registry import ModelRegistry, ServedModel
+from models.files.checkpoint import is_folder
+from models.interface.generation import Delta, Failure, FinishReason, Job, StreamEvent
+from models.served.registry import ModelRegistry, ServedModel
 
 log = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.event import EventType, TokenEvent
 from app.wire.ids import partition_for
-from models.unexpected import type_and_line
+from models.interface.unexpected import type_and_line
 from tables.erasures import Scope
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from app.fetching import fetch
 from app.gateway.auth.loopback import is_loopback
+from app.process.fetching import fetch
 
 log = logging.getLogger(__name__)
 

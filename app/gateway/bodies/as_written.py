@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from app.near_names import with_hint
+from app.process.near_names import with_hint
 
 Ignored = dict[str, Collection[str]]
 """Names that have no effect, each with those that would have one in its place."""

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import msgspec
 
 from app.gateway.errors import invalid
-from app.near_names import with_hints
+from app.process.near_names import with_hints
 from app.wire.unsupported import UNSUPPORTED, is_neutral
 
 IGNORED_HEADER = "X-Parley-Ignored"

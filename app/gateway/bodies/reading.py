@@ -19,7 +19,7 @@ from app.gateway.errors import ApiError, client_left, invalid
 from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.limits.body_budget import Body
 from app.gateway.limits.bounds import MAX_ITEMS
-from app.tune_interpreter import uncollected
+from app.process.tune_interpreter import uncollected
 from app.wire.error import ErrorCode
 from app.wire.json_codec import MalformedError, check_brackets, check_depth
 from app.wire.limits import MAX_MESSAGES

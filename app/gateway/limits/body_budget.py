@@ -1,7 +1,7 @@
 """A limit for the bytes of all bodies that the gateway holds at once, and turns in which they are decoded.
 
 Each body is small (bodies/reading.py), but may take half a minute to arrive, and thousands of connections may send one.
-No key's callers may hold so many bytes that others find no room (models/fair_slots.py). A body takes the event loop for
+No key's callers may hold so many bytes that others find no room (fair_slots.py). A body takes the event loop for
 milliseconds, so one of a key is decoded at a time: who has a thousand connections delays others as with one. Bodies of
 replies have such a limit, too (streams/unsent.py).
 """
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from app.delivery.user_locks import UserLocks
 from app.gateway.errors import ApiError
 from app.wire.error import ErrorCode
-from models.fair_slots import further
+from models.interface.fair_slots import further
 
 _RETRY_S = 2
 _MANY = 4

@@ -3,7 +3,7 @@
 The next slot goes to a tenant with the fewest running, then to one of its users with the fewest, then to who has waited
 longest; tenants and users with as many go in turn. One user gets at most half of the slots, so a user with many
 requests delays others only by the running work. Places to wait are shared, too: among tenants and users as all else
-(models/fair_slots.py), and one user gets a few.
+(models/interface/fair_slots.py), and one user gets a few.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from app.gateway.errors import ApiError
 from app.wire.error import ErrorCode
 from app.wire.ids import tenant_or_user
-from models.fair_slots import FairSlots, Owners, owners_of
+from models.interface.fair_slots import FairSlots, Owners, owners_of
 
 MOST_WAITING = 16
 PLACES = 512

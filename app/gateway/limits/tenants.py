@@ -16,7 +16,7 @@ from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.ids import partition_for, tenant_of
 from app.wire.request import Request
-from models.generation import Usage
+from models.interface.generation import Usage
 
 _LONGEST_NAME = 64
 

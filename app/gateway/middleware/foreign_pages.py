@@ -11,7 +11,7 @@ from collections.abc import Collection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.gateway.middleware.base import Middleware
-from app.printable import printable
+from app.process.printable import printable
 
 log = logging.getLogger(__name__)
 

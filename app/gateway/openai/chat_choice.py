@@ -11,8 +11,8 @@ from app.gateway.openai.reasoning_part import ReasoningPart
 from app.wire.event import Logprob, TokenEvent
 from app.wire.request import Request
 from app.wire.tools import ToolCall, ToolCallDelta, ToolMode
-from models.generation import FinishReason, Usage
-from models.token_texts import bytes_of
+from models.interface.generation import FinishReason, Usage
+from models.text.token_texts import bytes_of
 
 # OpenAI's clients know no other reasons; `parley` contains the actual one.
 REASONS = {

@@ -11,7 +11,7 @@ from app.gateway.openai.chat_choice import ChatChoice, logprobs_of, tool_call_ch
 from app.gateway.streams.sse import server_sent
 from app.wire.event import Logprob, TokenEvent
 from app.wire.request import Request
-from models.generation import Usage
+from models.interface.generation import Usage
 
 DONE = b"data: [DONE]\n\n"
 

@@ -27,7 +27,7 @@ from app.gateway.openai.responses_given import Given
 from app.wire.event import Logprob, TokenEvent
 from app.wire.request import Request
 from app.wire.tools import ToolCallDelta, ToolMode
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 _INCOMPLETE = {
     FinishReason.LENGTH: "max_output_tokens",

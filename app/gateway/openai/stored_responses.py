@@ -27,7 +27,7 @@ from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
 from app.wire.request import Request
 from app.wire.turn import Turn
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 
 _CANCEL_S = 10.0
 """How long a cancel waits for the answer's end."""

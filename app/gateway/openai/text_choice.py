@@ -11,8 +11,8 @@ import msgspec
 from app.gateway.openai.chat_choice import REASONS, prompt_logprobs_of
 from app.wire.event import Logprob, TokenEvent
 from app.wire.request import Request
-from models.generation import FinishReason, Usage
-from models.token_texts import bytes_of, name_of
+from models.interface.generation import FinishReason, Usage
+from models.text.token_texts import bytes_of, name_of
 
 _NO_LOGPROB: dict[str, Any] = {"token_logprobs": None, "top_logprobs": None}
 

@@ -17,7 +17,7 @@ from app.gateway.bodies.reading import read_parameters, schema_of
 from app.gateway.errors import encoded, invalid, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.streams.while_connected import while_connected
-from models.checkpoint_files import is_folder
+from models.files.checkpoint import is_folder
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 

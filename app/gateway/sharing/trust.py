@@ -31,7 +31,7 @@ import msgspec
 from websockets.exceptions import ConnectionClosed
 
 from app.gateway.auth.loopback import is_loopback
-from app.key_files import show_certificate
+from app.process.key_files import show_certificate
 from app.settings import Settings
 
 REFUSED = 4403

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.architectures import head_size, kv_bytes_per_token, kv_heads
+from models.files.architectures import head_size, kv_bytes_per_token, kv_heads
 
 PAGE_SIZE = 16
 GIB = 1 << 30

@@ -2,7 +2,7 @@
 GPU.
 
 Calling a small model's 150 operations one by one beside a busy event loop made a step of 2.3 ms one of 24 ms
-(models/torchscript.py explains why). Weights and cache are therefore attributes of the script, and the inputs of a
+(machine/torchscript.py explains why). Weights and cache are therefore attributes of the script, and the inputs of a
 step are one tensor.
 """
 

@@ -16,16 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.architectures import LENGTH_DEPENDENT_ROPE, context_limit
 from models.engine.compute.attention import Context
 from models.engine.compute.cache import KVCache
 from models.engine.compute.decoders import final_norm, head_of, is_known, shape_of, turns_of, weights_of
 from models.engine.compute.forward import Forward
 from models.engine.compute.kernel_forward import KERNEL_DTYPES, KernelForward, form_of
+from models.files.architectures import LENGTH_DEPENDENT_ROPE, context_limit
 from models.kernels import library as kernels
 from models.linear.replacing import has_integer_layers
 from models.linear.rows import rows_of
-from models.torchscript import compiled
+from models.machine.torchscript import compiled
 
 FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"}) | LENGTH_DEPENDENT_ROPE  # up to `context_limit`
 MOST_ANGLES = 1 << 23

@@ -11,9 +11,9 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from models.checkpoint_files import first_line
 from models.engine.compute.attention import dense
 from models.engine.compute.cache import KVCache
+from models.files.checkpoint import first_line
 
 NEAR = 0.05
 _LENGTHS = (1, 17, 40)

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from models.adapters import Adapter
 from models.engine.compute.batch import tensor_of
 from models.engine.sequence import ScheduledChunk
+from models.files.adapters import Adapter
 from models.linear.product import Matrix, add_low_rank
 from models.linear.rows import Rows, rows_of
 

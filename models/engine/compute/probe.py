@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.checkpoint_files import CheckpointError, first_line
 from models.engine.compute.attention import Context
 from models.engine.compute.cache import PAGE_SIZE, KVCache
 from models.engine.compute.model_attention import own_attention
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
-from models.generation import Job
+from models.files.checkpoint import CheckpointError, first_line
+from models.interface.generation import Job
+from models.interface.token_stream import TokenStream
 from models.linear.replacing import has_integer_layers
-from models.token_stream import TokenStream
 
 LENGTH = 37
 TAIL = (17, 2, 1)  # the last pieces, from the end: a chunk that sees a cache, then two single tokens

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import torch
 
-from models.checkpoints import Checkpoint, CheckpointError
+from models.checkpoints.loading import Checkpoint, CheckpointError
+from models.drawing.sampler import sample
 from models.engine.compute.cache import KVCache
 from models.engine.compute.fused import cache_dtype
 from models.engine.compute.pages import PagePool
@@ -21,7 +22,6 @@ from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation.cost import Cost
 from models.engine.speculation.record import LONGEST
-from models.sampler import sample
 
 CHUNK = 256  # prompt tokens that are processed before a step
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from models.checkpoint_files import CheckpointFiles
+from models.files.checkpoint import CheckpointFiles
 from tests.benchmarks.chat_load import ChatLoad
 from tests.benchmarks.chat_servers import ChatServer, LiteLlm, LlamaCpp, ParleyBefore, ParleyServer, Vllm
 from tests.benchmarks.gemma import write_gemma

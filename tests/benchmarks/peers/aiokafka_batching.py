@@ -16,9 +16,9 @@ import torch
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from app.tune_interpreter import tune_interpreter
-from models.checkpoints import Checkpoint, load_checkpoint
-from models.prompts import PromptBuilder
+from app.process.tune_interpreter import tune_interpreter
+from models.checkpoints.loading import Checkpoint, load_checkpoint
+from models.prompts.builder import PromptBuilder
 from tests.benchmarks.load import Ask
 from tests.benchmarks.peers.lifetime import end_with_parent
 

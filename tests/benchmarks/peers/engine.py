@@ -6,11 +6,11 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from app.tune_interpreter import tune_interpreter
-from models.checkpoints import load_checkpoint
+from app.process.tune_interpreter import tune_interpreter
+from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.generation import Delta, Job, Sampling
-from models.prompts import PromptBuilder
+from models.interface.generation import Delta, Job, Sampling
+from models.prompts.builder import PromptBuilder
 from tests.benchmarks.load import Ask
 
 

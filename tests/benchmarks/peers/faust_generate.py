@@ -18,9 +18,9 @@ import msgspec
 import torch
 from aiokafka import AIOKafkaProducer
 
-from app.tune_interpreter import tune_interpreter
-from models.checkpoints import Checkpoint, load_checkpoint
-from models.prompts import PromptBuilder
+from app.process.tune_interpreter import tune_interpreter
+from models.checkpoints.loading import Checkpoint, load_checkpoint
+from models.prompts.builder import PromptBuilder
 from tests.benchmarks.load import Ask
 from tests.benchmarks.peers.lifetime import end_with_parent
 

@@ -10,8 +10,8 @@ from openai import AsyncOpenAI
 from openai.types import Completion, CompletionChoice
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from models.checkpoint_files import DEMO
-from models.token_texts import bytes_of
+from models.files.checkpoint import DEMO
+from models.text.token_texts import bytes_of
 from tests.integration.clients.conftest import HELLO
 
 TEXT = "🙂🙂 ß漢 ok"

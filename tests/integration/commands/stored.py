@@ -12,7 +12,7 @@ from app.wire.codec import encode
 from app.wire.control import erase
 from app.wire.ids import partition_for
 from app.wire.turn import Timing, Turn
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 from tables import records
 from tables.erasures import Scope
 from tables.records import Erased, Table

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from app.private.value import PrivateValue
 from app.settings import Settings
-from models.generation import FinishReason
-from models.private.value import PrivateValue
+from models.interface.generation import FinishReason
 from tables.erasures import Scope
 from tests.integration.commands.stored import turn, write
 from tests.integration.commands.terminal import Ended, Terminal

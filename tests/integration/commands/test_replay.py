@@ -22,7 +22,7 @@ from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from app.wire.control import Cancel
 from app.wire.request import Priority
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tables.erasures import Scope
 from tables.records import Table
 from tests.integration.commands.stored import turn, write

@@ -12,7 +12,7 @@ import pytest
 
 from app.wire.event import TOOL_RESULTS, EventType, Notice, TokenEvent
 from app.wire.ids import new_request_id, partition_for
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.scripted_worker import ScriptedWorker
 

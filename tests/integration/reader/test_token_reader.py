@@ -16,7 +16,7 @@ from app.wire.codec import encode
 from app.wire.event import EventType, TokenEvent
 from app.wire.headers import WireFormat
 from app.wire.request import Request
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.integration.scripted_worker import scripted_worker
 
 PARTITION = 2

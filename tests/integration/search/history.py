@@ -16,7 +16,7 @@ from app.search.milvus.connection import Milvus
 from app.search.milvus.store import MilvusStore
 from app.search.writer import IndexWriter
 from app.wire.turn import Turn
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 from tables.erasures import Scope
 
 NOW = 1_700_000_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from app.process_end import ExitCode
-from models.generation import Usage
+from app.process.process_end import ExitCode
+from models.interface.generation import Usage
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker

@@ -7,7 +7,7 @@ import pytest
 from app.wire.codec import decode
 from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.faults.load import TOOLS
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client

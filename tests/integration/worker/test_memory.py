@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from models.paced import BytePrompts
+from models.served.paced import BytePrompts
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker

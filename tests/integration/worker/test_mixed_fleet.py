@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.local.kafka import KafkaCluster
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings

@@ -10,7 +10,7 @@ import pytest
 from app.wire.audit import AuditRecord
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker

@@ -11,7 +11,7 @@ import pytest
 from app.wire.audit import AuditAction, AuditRecord
 from app.wire.codec import decode
 from app.wire.event import FALLBACK, TokenEvent
-from models.paced import BytePrompts, word
+from models.served.paced import BytePrompts, word
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker

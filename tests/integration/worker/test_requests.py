@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.wire.codec import decode, encode
 from app.wire.event import EventType, TokenEvent
 from app.wire.request import Request
-from models.generation import FinishReason
-from models.paced import BytePrompts, word
+from models.interface.generation import FinishReason
+from models.served.paced import BytePrompts, word
 from tables import records
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import PATIENCE_S, Client

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from app.folder_lock import locked
 from app.local.kafka import KafkaCluster
 from app.local.ports import LOOPBACK
+from app.process.folder_lock import locked
 from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client

@@ -13,8 +13,8 @@ from app.settings import Settings
 from app.tools import Tools, current_call
 from app.wire.codec import decode
 from app.wire.tool_records import ToolCallRecord
-from models.generation import FinishReason
-from models.paced import called, word
+from models.interface.generation import FinishReason
+from models.served.paced import called, word
 from tests.faults.load import TOOLS
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import PATIENCE_S, Client

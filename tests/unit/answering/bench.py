@@ -44,12 +44,12 @@ from app.wire.event import PLAN, Notice, Plan, TokenEvent
 from app.wire.request import Request
 from app.wire.turn import Turn
 from app.wire.validation import with_tenant
-from models.generation import (
+from models.interface.generation import (
     FinishReason,
     Job,
     StreamEvent,
 )
-from models.registry import ModelRegistry, ServedModel
+from models.served.registry import ModelRegistry, ServedModel
 from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Change, Conversation, Erased, Table

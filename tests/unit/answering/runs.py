@@ -11,8 +11,8 @@ from app.answering.stage import Feature, Stage
 from app.delivery.inflight import InFlight
 from app.settings import Settings
 from app.wire.event import Plan
-from models.paced import paced
-from models.registry import ModelRegistry
+from models.served.paced import paced
+from models.served.registry import ModelRegistry
 from tables.conversations import MemoryRules
 from tests.unit.delivery.fake_partition import FakePartition
 from tests.unit.delivery.inflight_requests import inflight_of

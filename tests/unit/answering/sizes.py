@@ -14,8 +14,8 @@ from app.delivery.record import Outgoing
 from app.settings import Settings
 from app.wire.event import TokenEvent
 from app.wire.limits import MAX_RECORD_BYTES, json_bytes
-from models.chat import ToolCall
-from models.generation import Delta, End, FinishReason, Usage
+from models.interface.chat import ToolCall
+from models.interface.generation import Delta, End, FinishReason, Usage
 from models.tools.parser import CallDelta
 from tables.records import AuditHead
 from tests.examples import examples

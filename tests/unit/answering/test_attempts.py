@@ -11,7 +11,7 @@ from app.answering.attempts import Attempting, Attempts
 from app.delivery.accepted import Former
 from app.delivery.inflight import InFlight
 from app.delivery.resume import quarantine
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.unit.answering.runs import run_and_stage_of
 from tests.unit.delivery.fake_partition import FakeLog, FakePartition
 from tests.unit.delivery.inflight_requests import inflight_of

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from app.answering.batches import Batches
-from models.generation import Engine, Job, Sampling, Stream
-from models.paced import PacedEngine
+from models.interface.generation import Engine, Job, Sampling, Stream
+from models.served.paced import PacedEngine
 from tests.unit.delivery.inflight_requests import inflight_of
 from tests.virtual_time import in_virtual_time
 

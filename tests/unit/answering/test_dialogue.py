@@ -21,7 +21,7 @@ from app.answering.dialogue import (
 from app.delivery.accepted import Accepted
 from app.wire.request import Message, Request, Role
 from app.wire.tools import FunctionCall, MessageToolCall, ToolResult
-from models.chat import ChatMessage, ToolCall
+from models.interface.chat import ChatMessage, ToolCall
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Turn
 

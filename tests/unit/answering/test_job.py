@@ -13,11 +13,11 @@ from app.settings import Settings
 from app.wire.ids import seed_for
 from app.wire.request import Message, Priority, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
-from models import generation
-from models.generation import ConstraintKind, OutputConstraint
-from models.paced import CONTEXT, BytePrompts, paced
-from models.prompts import BuiltPrompt, PromptTooLong, PromptTooSlow
-from models.registry import ModelRegistry, ServedModel
+from models.interface import generation
+from models.interface.generation import ConstraintKind, OutputConstraint
+from models.prompts.builder import BuiltPrompt, PromptTooLong, PromptTooSlow
+from models.served.paced import CONTEXT, BytePrompts, paced
+from models.served.registry import ModelRegistry, ServedModel
 from tables.records import Turn
 from tests.unit.answering.runs import run_of
 from tests.unit.delivery.inflight_requests import ASKED_AT, NEW, answer_with, inflight_of

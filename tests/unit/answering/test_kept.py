@@ -17,8 +17,8 @@ from app.wire.dead_letters import cause_from
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import EventType, TokenEvent
 from app.wire.turn import Turn as WireTurn
-from models.chat import ChatMessage
-from models.generation import Delta, End, FinishReason, Usage
+from models.interface.chat import ChatMessage
+from models.interface.generation import Delta, End, FinishReason, Usage
 from tables import records
 from tables.conversations import MemoryRules
 from tables.erasures import Scope

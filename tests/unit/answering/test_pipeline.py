@@ -17,8 +17,8 @@ from app.delivery.resume.quarantine import MOST_ATTEMPTS
 from app.policy.file import Policy
 from app.wire.event import ATTEMPT, IGNORED, EventType, Notice, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
-from models.chat import ChatMessage, ToolCall
-from models.generation import End, FinishReason, Job, Stream, StreamEvent, Usage
+from models.interface.chat import ChatMessage, ToolCall
+from models.interface.generation import End, FinishReason, Job, Stream, StreamEvent, Usage
 from tables import records
 from tables.records import Conversation, Erased, Table, Turn
 from tests.unit.answering.bench import ASKED_AT, NOW, BenchPartition, Told, answered, same_at_every_cut

@@ -11,7 +11,7 @@ import pytest
 from app.answering.stage import Feature
 from app.features.tool_rounds import ToolsOverKafka
 from app.wire.event import EventType, TokenEvent
-from models.generation import Job
+from models.interface.generation import Job
 from tables import records
 from tables.tool_calls import BREAK, ToolRounds
 from tests.unit.answering.bench import (

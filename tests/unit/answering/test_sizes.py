@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from app.answering.kept import commit_of, kept_bytes, refusal_of
 from app.delivery import dead_letters
 from app.delivery.record import REQUESTS, Record
+from app.private.value import PrivateValue
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import NO_PLAN, Plan
 from app.wire.limits import MAX_KEPT_BYTES, MAX_QUESTION_BYTES, MAX_RECORD_BYTES
 from app.wire.request import Message
 from app.wire.tools import ToolResult
-from models.chat import ChatMessage, ToolCall
-from models.generation import Delta, End, FinishReason
-from models.private.value import PrivateValue
+from models.interface.chat import ChatMessage, ToolCall
+from models.interface.generation import Delta, End, FinishReason
 from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Turn

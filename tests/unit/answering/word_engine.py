@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
-from models.generation import (
+from models.interface.generation import (
     End,
     EngineStats,
     Failure,
@@ -19,8 +19,8 @@ from models.generation import (
     TokenLogprob,
     Usage,
 )
-from models.paced import CONTEXT, BytePrompts, called, delta_of, reasoned, text_of, word
-from models.registry import ServedModel
+from models.served.paced import CONTEXT, BytePrompts, called, delta_of, reasoned, text_of, word
+from models.served.registry import ServedModel
 
 _ROUNDS = 2
 """In so many rounds the engine calls tools, if it has some."""

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from app.commands import parley
-from app.process_end import ExitCode
+from app.process.process_end import ExitCode
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "commands.md"
 RECORD = '{"user_id": "ann", "prompt": "p"}\n'

@@ -11,7 +11,7 @@ from rich.table import Table
 from app.commands.chat import chat
 from app.commands.tail import tail
 from app.commands.terminal import print_table
-from app.printable import printable
+from app.process.printable import printable
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 
 from app.delivery import cancels as module
 from app.delivery.cancels import Cancels
-from models.fair_slots import further
+from models.interface.fair_slots import further
 
 KEY = ("ann", "r1")
 MOST = 64

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.delivery.lanes import OVERTAKE, Lanes
-from models.fair_slots import Owners, further, owners_of
+from models.interface.fair_slots import Owners, further, owners_of
 from tests.examples import examples
 from tests.virtual_time import in_virtual_time
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from app.delivery.stop_handle import StopHandle
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.virtual_time import in_virtual_time
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.wire.codec import encode
 from app.wire.erasure import Erasure
 from app.wire.turn import Turn
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 from tests.faults.verdict import Key, Verdict
 from tests.operations.verdict import pardon_cut
 

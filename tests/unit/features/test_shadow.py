@@ -14,9 +14,9 @@ from app.policy.file import Arm, Policy, Route
 from app.prices import PriceList
 from app.settings import Settings
 from app.wire.event import EventType, Plan, TokenEvent
-from models.generation import FinishReason
-from models.paced import paced
-from models.registry import ModelRegistry
+from models.interface.generation import FinishReason
+from models.served.paced import paced
+from models.served.registry import ModelRegistry
 from tests.unit.answering.runs import run_and_stage_of
 from tests.unit.delivery.fake_partition import FakePartition
 from tests.unit.delivery.inflight_requests import outcome_of

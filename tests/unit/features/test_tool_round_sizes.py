@@ -8,7 +8,7 @@ from app.features.tool_rounds import ToolsOverKafka
 from app.wire.event import NO_PLAN
 from app.wire.limits import MAX_QUESTION_BYTES
 from app.wire.tools import ToolMode
-from models.chat import ToolCall
+from models.interface.chat import ToolCall
 from tables import records
 from tables.tool_calls import ToolOutcome, ToolRound, ToolRounds, fits
 from tests.unit.answering.runs import run_and_stage_of

@@ -12,8 +12,8 @@ from app.features import tool_rounds
 from app.features.tool_rounds import TIMED_OUT, ToolsOverKafka
 from app.settings import Settings
 from app.wire.tools import ToolMode
-from models.chat import ToolCall
-from models.generation import End, FinishReason, Usage
+from models.interface.chat import ToolCall
+from models.interface.generation import End, FinishReason, Usage
 from tables.records import Change, Table
 from tables.tool_calls import ToolOutcome, ToolRound, ToolRounds
 from tests.unit.answering.runs import run_and_stage_of

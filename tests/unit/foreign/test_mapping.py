@@ -14,7 +14,7 @@ from app.policy.foreign import EgressRules, IntakeRules
 from app.wire.error import WireError
 from app.wire.limits import is_request_id
 from app.wire.turn import Turn
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 AT = Source("llm-requests", 3, 17, 1_700_000_000_000)
 PLAIN = IntakeRules(topic="user-queries", fields={"user_id": "userId", "prompt": "text"})

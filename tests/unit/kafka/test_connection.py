@@ -14,7 +14,7 @@ import trustme
 from app.kafka.clients import partitions_of
 from app.kafka.cluster import Cluster
 from app.kafka.errors import KafkaAwayError, KafkaSetupError
-from app.process_end import ExitCode
+from app.process.process_end import ExitCode
 
 
 @asynccontextmanager

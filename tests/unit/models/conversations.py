@@ -11,7 +11,7 @@ import json
 import random
 from dataclasses import dataclass
 
-from models.chat import ChatMessage, PastTurn, ToolCall
+from models.interface.chat import ChatMessage, PastTurn, ToolCall
 from models.tools import Tool
 
 WORDS = [

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from models.adapters import AdapterFiles
+from models.files.adapters import AdapterFiles
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL = (*ATTENTION, "gate_proj", "up_proj", "down_proj")

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from models.prompts import PromptBuilder
-from models.reasoning import THINK, Reasoning
+from models.prompts.builder import PromptBuilder
+from models.text.reasoning import THINK, Reasoning
 from tests.unit.models.families import FAMILIES
 from tests.unit.models.template_shapes import SHAPES, shaped_checkpoint
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
-from models.checkpoints import Checkpoint
+from models.checkpoints.loading import Checkpoint
 from tests.unit.models import tiny
 
 _TEMPLATES = Path(__file__).parent / "templates"

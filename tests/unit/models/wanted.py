@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.chat import ChatMessage
+from models.interface.chat import ChatMessage
 from models.tools import FORMATS
 from models.tools.rendering import introduced
 from tests.unit.models.conversations import Conversation

@@ -23,9 +23,9 @@ from app.serving.changes import ModelChanges
 from app.serving.loading import ModelLoader
 from app.settings import Settings
 from app.wire.request import Request
-from models.generation import Engine
-from models.paced import PacedEngine
-from models.registry import ModelRegistry, ServedModel
+from models.interface.generation import Engine
+from models.served.paced import PacedEngine
+from models.served.registry import ModelRegistry, ServedModel
 
 SMALL = '[models.small]\npath = "small"\nengine = "paced"\n'
 LARGE = SMALL.replace("small", "large")

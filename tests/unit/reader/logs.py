@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from app.wire.event import EventType, TokenEvent
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 USER = "ann"
 REQUESTS = ("r0", "r1")

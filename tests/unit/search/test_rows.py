@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from app.search.rows import MAX_TEXT_BYTES, Role, Row, cut, request_id_of, rows_of, turn_id
 from app.wire.turn import Turn
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 
 def turn(prompt: str = "where is it", answer: str = "on its way", tenant: str | None = None) -> Turn:

@@ -10,7 +10,7 @@ import pytest
 from app.policy.file import ModelSpec, Policy
 from app.serving.loading import LoadError, ModelLoader, check_folders, load_models
 from app.settings import Settings
-from models.checkpoint_files import CheckpointError
+from models.files.checkpoint import CheckpointError
 
 
 def settings(**values: Any) -> Settings:
@@ -64,7 +64,7 @@ def test_the_draft_model_follows_the_settings_of_the_model(monkeypatch: pytest.M
         if name == "draft":
             raise CheckpointError("enough")
 
-    monkeypatch.setattr("models.checkpoints.load_checkpoint", load)
+    monkeypatch.setattr("models.checkpoints.loading.load_checkpoint", load)
     models = {"model": "one", "draft_model": "draft", "speculation": "auto"}
     assert refused(**models, context_length=64, quantize="int8", trust_remote_code=True) == "enough"
     assert {name: (one["quantize"], one["remote_code"]) for name, one in asked.items()} == dict.fromkeys(

@@ -18,7 +18,7 @@ from app.commands.model import model
 from app.serving.loading import load_models
 from app.serving.model_check import log_reports
 from app.settings import Settings
-from models.checkpoint_files import DEMO
+from models.files.checkpoint import DEMO
 from tests.unit.models import lora, tiny
 from tests.unit.models.template_shapes import SHAPES, shaped_checkpoint
 

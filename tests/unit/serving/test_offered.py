@@ -12,8 +12,8 @@ from app.policy.check import read_policy
 from app.policy.file import Policy
 from app.serving.offered import OfferedModels
 from app.settings import Settings
-from models.checkpoint_files import is_folder
-from models.registry import ModelRegistry, ServedModel
+from models.files.checkpoint import is_folder
+from models.served.registry import ModelRegistry, ServedModel
 
 
 @dataclass(frozen=True)

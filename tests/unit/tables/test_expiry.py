@@ -6,8 +6,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.chat import ToolCall
-from models.generation import Usage
+from models.interface.chat import ToolCall
+from models.interface.generation import Usage
 from tables import records
 from tables.conversations import MemoryRules
 from tables.erasures import Scope

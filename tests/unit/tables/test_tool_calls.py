@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from models.chat import ToolCall
-from models.generation import Usage
+from models.interface.chat import ToolCall
+from models.interface.generation import Usage
 from tables.records import Table, decode_row, encode
 from tables.tool_calls import MAX_ROW_BYTES, MAX_TURN_BYTES, ToolOutcome, ToolRound, ToolRounds, fits, row
 

@@ -10,9 +10,9 @@ from app.settings import Settings
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.health import Health, health_of
 from app.worker import Loaded, Worker
-from models.generation import EngineStats
-from models.paced import PacedEngine, paced
-from models.registry import ModelRegistry, ServedModel
+from models.interface.generation import EngineStats
+from models.served.paced import PacedEngine, paced
+from models.served.registry import ModelRegistry, ServedModel
 
 
 class Stepping(PacedEngine):

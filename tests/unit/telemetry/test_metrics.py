@@ -23,9 +23,9 @@ from app.wire.error import ErrorCode, WireError
 from app.wire.event import DEGRADED, FALLBACK, NO_PLAN, ErrorInfo, EventType, Plan, TokenEvent
 from app.wire.request import Request
 from app.wire.validation import validate_request
-from models.batcher import Flush, FlushReason
 from models.engine.runner import StepTimes
-from models.generation import Engine, EngineStats, FinishReason, StepRows, Usage
+from models.interface.batcher import Flush, FlushReason
+from models.interface.generation import Engine, EngineStats, FinishReason, StepRows, Usage
 from tables.records import Table
 from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of, outcome_of
 

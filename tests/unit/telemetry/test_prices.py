@@ -5,7 +5,7 @@ import pytest
 from app.policy.file import Policy, PriceRule
 from app.prices import FREE, PriceList, Prices
 from app.settings import Settings
-from models.generation import Usage
+from models.interface.generation import Usage
 
 
 def test_a_price_is_found_by_version_then_by_name_then_by_the_star() -> None:

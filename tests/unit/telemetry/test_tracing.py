@@ -23,7 +23,7 @@ from app.telemetry.tracing import Tracing, TracingError
 from app.wire.error import ErrorCode
 from app.wire.event import NO_PLAN, ErrorInfo, EventType, Plan, TokenEvent
 from app.wire.turn import Turn
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 from tests.unit.delivery.inflight_requests import ASKED_AT, answer_with, inflight_of, outcome_of
 
 SETTINGS = Settings(_env_file=None)

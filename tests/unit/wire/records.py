@@ -17,7 +17,7 @@ from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.tools import Function, FunctionCall, MessageToolCall, Tool, ToolCall, ToolCallDelta, ToolMode, ToolResult
 from app.wire.turn import Timing, Turn
 from app.wire.usage import Latencies, UsageWindow
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 name = text.filter(bool)

@@ -14,7 +14,7 @@ from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
 from app.wire.request import Message, Priority, Request, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.turn import Timing, Turn
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 PROTOBUF = (("content-type", b"application/x-protobuf"),)
 TYPES = (Request, TokenEvent, Turn)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from app.wire.turn import Timing, Turn
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 
 def turn(text: str, *, asked: int | None, ended: int) -> Turn:

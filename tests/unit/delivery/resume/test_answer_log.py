@@ -13,9 +13,9 @@ from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.tokens import TokenLog
 from app.wire.event import EventType, TokenEvent
-from models.generation import Delta, End, FinishReason, TokenLogprob, Usage
-from models.paced import paced
-from models.prompts import BuiltPrompt
+from models.interface.generation import Delta, End, FinishReason, TokenLogprob, Usage
+from models.prompts.builder import BuiltPrompt
+from models.served.paced import paced
 from tests.unit.delivery.inflight_requests import inflight_of
 
 MODEL = paced(1.0)

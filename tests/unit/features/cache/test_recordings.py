@@ -14,7 +14,17 @@ from app.wire.event import EventType, Logprob, TokenEvent
 from app.wire.limits import MAX_RECORD_BYTES
 from app.wire.request import Request
 from app.wire.tools import ToolMode
-from models.generation import Delta, End, Failure, FinishReason, Job, Sampling, StreamEvent, TokenLogprob, Usage
+from models.interface.generation import (
+    Delta,
+    End,
+    Failure,
+    FinishReason,
+    Job,
+    Sampling,
+    StreamEvent,
+    TokenLogprob,
+    Usage,
+)
 
 GREEDY = Sampling(temperature=0.0, seed=1)
 JOB = Job("ann/r1", (1, 2, 3), 10, sampling=GREEDY, user="ann")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from app.features.guard.analyzer import Analyzer
 from app.policy.guard_rules import GuardRules
-from models.chat import ToolCall
-from models.generation import Usage
+from models.interface.chat import ToolCall
+from models.interface.generation import Usage
 from tables.records import GUARD_SECRET, Change, GuardSecret, Table, encode
 from tables.tool_calls import ToolOutcome, ToolRound, ToolRounds
 from tests.unit.delivery.fake_partition import FakePartition

@@ -19,7 +19,7 @@ from app.features.guard.presidio import _Tokenizer
 from app.features.guard.turns import Asker, Patience
 from app.policy.file import NO_POLICY, Policy, PolicyError
 from app.policy.guard_rules import GuardRules
-from models.private.value import PrivateValue
+from app.private.value import PrivateValue
 
 ASKER = Asker("a user")
 TEXT = (

@@ -22,12 +22,12 @@ from app.features.guard.masking import Masking
 from app.features.guard.turns import Asker, BusyError, Patience
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules
+from app.private.mask import Mask
+from app.private.value import PrivateValue
 from app.wire.error import ErrorCode
 from app.wire.event import Plan, RecalledTurn
 from app.wire.limits import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES
-from models.generation import Delta, End, FinishReason, Usage
-from models.private.mask import Mask
-from models.private.value import PrivateValue
+from models.interface.generation import Delta, End, FinishReason, Usage
 from tables.records import Conversation, Table, Turn
 from tables.tool_calls import ToolRounds
 from tests.integration.search.history import turn as wire_turn

@@ -19,8 +19,8 @@ from app.policy.guard_rules import GuardRules
 from app.wire.error import ErrorCode
 from app.wire.event import NO_PLAN
 from app.wire.request import Message, Role
-from models.chat import ToolCall
-from models.generation import Delta, End, FinishReason, Job, StreamEvent, Usage
+from models.interface.chat import ToolCall
+from models.interface.generation import Delta, End, FinishReason, Job, StreamEvent, Usage
 from tests.unit.answering.runs import run_and_stage_of, unchanged
 from tests.unit.delivery.fake_partition import FakeLog
 from tests.unit.delivery.inflight_requests import inflight_of

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from app.features.guard.sentences import Sentences
-from models.generation import Delta
+from models.interface.generation import Delta
 
 
 def leaving(written: str, *texts: str) -> list[str]:

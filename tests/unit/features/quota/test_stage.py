@@ -10,8 +10,8 @@ from app.prices import PriceList
 from app.settings import Settings
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.event import Usage as UsageOnWire
-from models.paced import paced
-from models.registry import ModelRegistry
+from models.served.paced import paced
+from models.served.registry import ModelRegistry
 from tests.unit.answering.runs import run_and_stage_of
 from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of, outcome_of
 

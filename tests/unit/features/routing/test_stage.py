@@ -13,11 +13,11 @@ from app.features.routing.load_figures import Load
 from app.features.routing.router import Router
 from app.features.routing.stage import Routing
 from app.policy.file import DEFAULT_MODEL, Fallback, Policy, Route, When
+from app.private.value import PrivateValue
 from app.wire.event import NO_PLAN, Plan, RecalledTurn
 from app.wire.request import Message, Role
-from models.paced import paced
-from models.private.value import PrivateValue
-from models.registry import ModelRegistry
+from models.served.paced import paced
+from models.served.registry import ModelRegistry
 from tests.unit.answering.runs import run_and_stage_of, unchanged
 from tests.unit.delivery.inflight_requests import ASKED_AT, NEW, answer_with, inflight_of
 

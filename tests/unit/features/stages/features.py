@@ -27,10 +27,10 @@ from app.features.shadow import Shadows
 from app.policy.file import CacheRules, Policy
 from app.policy.guard_rules import GuardRules
 from app.prices import PriceList
+from app.private.value import PrivateValue
 from app.search.vector_store import Query
 from app.wire.event import RecalledTurn
-from models.private.value import PrivateValue
-from models.registry import ModelRegistry, ServedModel
+from models.served.registry import ModelRegistry, ServedModel
 from tests.unit.answering.bench import ASKED_AT, SETTINGS
 
 EMAIL = PrivateValue("EMAIL_ADDRESS", "ann@example.org")

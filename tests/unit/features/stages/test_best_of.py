@@ -12,8 +12,8 @@ from app.delivery.accepted import Former
 from app.features.best_of import BestOf
 from app.wire.event import Plan, TokenEvent
 from models.embedder import EmbedderError
-from models.generation import FinishReason, Job
-from models.registry import ServedModel
+from models.interface.generation import FinishReason, Job
+from models.served.registry import ServedModel
 from tables.records import Conversation, Table, Turn
 from tests.unit.answering.bench import ASKED_AT, BenchPartition, Told, answered, same_at_every_cut, stop_at, stopped
 from tests.unit.answering.word_engine import failing, model, words_of

@@ -15,8 +15,8 @@ from app.features.cache.stage import Cache
 from app.features.tool_rounds import ToolsOverKafka
 from app.policy.file import CacheRules, Policy
 from app.wire.event import Plan
-from models.generation import FinishReason, Job
-from models.registry import ServedModel
+from models.interface.generation import FinishReason, Job
+from models.served.registry import ServedModel
 from tables.records import Change, Table
 from tests.unit.answering.bench import (
     SETTINGS,

@@ -11,7 +11,7 @@ from app.features.egress import Egress
 from app.foreign.source import Source
 from app.policy.file import Policy
 from app.policy.foreign import EgressRules
-from models.generation import Failure
+from models.interface.generation import Failure
 from tests.foreign_reader import read
 from tests.unit.answering.bench import BenchPartition, Told, answered, same_at_every_cut, stop_at
 from tests.unit.answering.word_engine import model

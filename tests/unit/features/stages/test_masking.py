@@ -11,10 +11,10 @@ import pytest
 from app.delivery.accepted import Former
 from app.features.guard.analyzer import AnalyzerError
 from app.features.guard.turns import BusyError
+from app.private.value import PrivateValue
 from app.wire.event import Plan, RecalledTurn, TokenEvent
-from models.generation import FinishReason, Job
-from models.private.value import PrivateValue
-from models.registry import ServedModel
+from models.interface.generation import FinishReason, Job
+from models.served.registry import ServedModel
 from tables.records import Change, Conversation, Table, Turn
 from tests.unit.answering.bench import (
     ASKED_AT,

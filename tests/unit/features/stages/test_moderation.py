@@ -11,8 +11,8 @@ from app.delivery.accepted import Former
 from app.features.guard.judges.judge import JudgeError
 from app.features.guard.turns import BusyError
 from app.wire.event import EventType, Plan, TokenEvent
-from models.generation import FinishReason
-from models.registry import ServedModel
+from models.interface.generation import FinishReason
+from models.served.registry import ServedModel
 from tests.unit.answering.bench import BenchPartition, Told, answered, placeholders_in, same_at_every_cut
 from tests.unit.answering.word_engine import failing, model, saying, words_of
 from tests.unit.features.stages.features import EMAIL, OLD, Judges, Related, guard, policy_of, recall, routing

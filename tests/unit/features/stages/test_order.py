@@ -14,8 +14,8 @@ from app.answering.stage import Feature
 from app.features.best_of import BestOf
 from app.features.tool_rounds import ToolsOverKafka
 from app.wire.event import TokenEvent
-from models.generation import FinishReason, Job
-from models.registry import ServedModel
+from models.interface.generation import FinishReason, Job
+from models.served.registry import ServedModel
 from tests.unit.answering.bench import (
     SETTINGS,
     WEATHER,

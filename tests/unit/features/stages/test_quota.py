@@ -11,7 +11,7 @@ from app.features.quota.figures import Used
 from app.features.quota.stage import Quota
 from app.features.tool_rounds import ToolsOverKafka
 from app.wire.event import Plan
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.unit.answering.bench import SETTINGS, WEATHER, BenchPartition, Told, answered, former_of, stop_at, stopped
 from tests.unit.answering.word_engine import failing, model, words_of
 from tests.unit.features.stages.features import OLD, Finds, Judges, Related, guard, policy_of, quota, recall, routing

@@ -9,8 +9,8 @@ import pytest
 
 from app.delivery.accepted import Former
 from app.wire.event import Plan, TokenEvent
-from models.generation import End, Failure, FinishReason, Job, StreamEvent, Usage
-from models.registry import ServedModel
+from models.interface.generation import End, Failure, FinishReason, Job, StreamEvent, Usage
+from models.served.registry import ServedModel
 from tests.unit.answering.bench import BenchPartition, Told, answered, same_at_every_cut
 from tests.unit.answering.word_engine import failing, model, saying, words_of
 from tests.unit.features.stages.features import policy_of, routing

@@ -10,8 +10,8 @@ import pytest
 from app.features.shadow import MOST_SHADOWS
 from app.wire.codec import decode
 from app.wire.comparison import Comparison
-from models.generation import Job, Priority
-from models.registry import ServedModel
+from models.interface.generation import Job, Priority
+from models.served.registry import ServedModel
 from tests.unit.answering.bench import Told, answered, partition_with_erasure, placeholders_in, stop_at
 from tests.unit.answering.word_engine import failing, model, saying, words_of
 from tests.unit.features.stages.features import EMAIL, OLD, Related, guard, policy_of, recall, routing, shadows

@@ -8,7 +8,7 @@ import pytest
 
 from app.answering.stage import Feature
 from app.delivery.inflight import InFlight
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tests.unit.answering.bench import BenchPartition, answered, stop_at, stopped
 from tests.unit.answering.word_engine import model, words_of
 from tests.unit.features.stages.features import (

@@ -16,8 +16,8 @@ from app.features.tool_rounds import CANCELLED, TIMED_OUT, ToolsOverKafka
 from app.wire.codec import decode
 from app.wire.event import Plan, TokenEvent
 from app.wire.tool_records import ToolCallRecord
-from models.generation import FinishReason, StreamEvent
-from models.registry import ServedModel
+from models.interface.generation import FinishReason, StreamEvent
+from models.served.registry import ServedModel
 from tables import records
 from tables.records import Table
 from tables.tool_calls import ToolRounds

@@ -16,7 +16,7 @@ from app.delivery.commits.commit import LostError
 from app.delivery.inflight import Outcome
 from app.features.tool_rounds import ToolsOverKafka
 from app.wire.event import EventType, Plan
-from models.generation import Delta, Job, StreamEvent
+from models.interface.generation import Delta, Job, StreamEvent
 from tables import records
 from tables.records import Table, Turn
 from tests.unit.answering.bench import SETTINGS, WEATHER, BenchPartition, answered

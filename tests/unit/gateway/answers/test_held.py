@@ -11,7 +11,7 @@ from app.gateway.answers.held import bytes_of
 from app.wire.codec import decode, encode
 from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
 from app.wire.tools import ToolCall, ToolCallDelta
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 WIDE = "\U0001f600"
 TOP = tuple(Logprob(70_000 + rank, f" word{WIDE}", -1.5) for rank in range(20))

@@ -12,7 +12,7 @@ from app.gateway.answers.watch import BATCH
 from app.reader import Update
 from app.wire.codec import encode
 from app.wire.event import EventType, Logprob, Notice, TokenEvent
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from tables.erasures import Scope
 
 

@@ -17,7 +17,7 @@ from app.gateway.openai.text_body import TextBody
 from app.wire.event import EventType, Logprob, TokenEvent
 from app.wire.request import Request
 from app.wire.tools import ToolCall, ToolCallDelta
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 HELLO = [{"role": "user", "content": "hello"}]
 

@@ -20,7 +20,7 @@ from app.reader import Answer, ReaderRule
 from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
 from app.wire.request import Request
 from app.wire.tools import ToolCallDelta
-from models.generation import FinishReason, Usage
+from models.interface.generation import FinishReason, Usage
 
 TOOL = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
 

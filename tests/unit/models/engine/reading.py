@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from models.generation import Delta, End, Failure, Job, Sampling, Stream, StreamEvent, TokenLogprob
+from models.interface.generation import Delta, End, Failure, Job, Sampling, Stream, StreamEvent, TokenLogprob
 
 GREEDY = Sampling(temperature=0)
 

@@ -10,7 +10,7 @@ from models.engine import EngineOptions, TorchEngine
 from models.engine.scheduler import Limits
 from models.engine.speculation.cost import Cost
 from models.engine.speculation.drafting import SpeculationMode
-from models.generation import FinishReason, Job, Priority
+from models.interface.generation import FinishReason, Job, Priority
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle
 from tests.unit.models.engine.reading import job, read

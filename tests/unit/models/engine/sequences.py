@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
-from models.generation import Job
-from models.token_stream import TokenStream
+from models.interface.generation import Job
+from models.interface.token_stream import TokenStream
 
 
 def sequences_of(lengths: Sequence[int], pool: PagePool) -> list[SequenceState]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from models.engine import EngineOptions, TorchEngine
-from models.generation import FinishReason
+from models.interface.generation import FinishReason
 from models.linear import Kind, Products, replace_layers
 from models.linear.int8 import why_not
 from tests.unit.models import lora, tiny

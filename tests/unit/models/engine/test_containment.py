@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from models.detokenizer import AnswerText
 from models.engine import worker as worker_module
 from models.engine.sequence import SequenceState
 from models.engine.speculation.drafting import Speculation, SpeculationMode
-from models.generation import ConstraintKind, Failure, FinishReason, Job, OutputConstraint, Sampling
+from models.interface.generation import ConstraintKind, Failure, FinishReason, Job, OutputConstraint, Sampling
 from models.structured import Matcher
+from models.text.detokenizer import AnswerText
 from models.tools import FORMATS
 from tests.unit.models.engine.reading import Answer, job, read
 

@@ -7,11 +7,11 @@ import weakref
 import pytest
 import torch
 
-from models.checkpoints import CheckpointError
+from models.checkpoints.loading import CheckpointError
 from models.engine import EngineDied
 from models.engine.compute.attention import dense
 from models.engine.compute.decoders import shape_of
-from models.generation import Delta, End, FinishReason, Sampling
+from models.interface.generation import Delta, End, FinishReason, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle, plug
 from tests.unit.models.engine.reading import job, read

@@ -10,7 +10,7 @@ import dataclasses
 import pytest
 import torch
 
-from models.generation import Sampling
+from models.interface.generation import Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.compute.test_fused import FAMILY, both_ways, make, with_rope
 from tests.unit.models.engine.conftest import Oracle

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from models.generation import ConstraintKind, OutputConstraint, Sampling
-from models.sampler import Drawn
+from models.drawing.sampler import Drawn
+from models.interface.generation import ConstraintKind, OutputConstraint, Sampling
 from tests.unit.models.engine.reading import GREEDY, job, read
 
 PROMPTS = [tuple(range(10 + n, 40 + 2 * n)) for n in range(6)]

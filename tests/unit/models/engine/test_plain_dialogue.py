@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from models.generation import Delta, End, FinishReason
-from models.plain_dialogue import PlainStart
+from models.interface.generation import Delta, End, FinishReason
+from models.text.plain_dialogue import PlainStart
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import job
 

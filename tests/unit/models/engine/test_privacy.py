@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from models.engine import EngineOptions, TorchEngine
-from models.generation import Delta, End, Job, Sampling
+from models.interface.generation import Delta, End, Job, Sampling
 from tests.unit.models import tiny
 
 LENGTH = 320

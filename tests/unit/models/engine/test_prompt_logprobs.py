@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models.engine import SpeculationMode
-from models.generation import Delta, End, FinishReason
+from models.interface.generation import Delta, End, FinishReason
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import job, read
 

@@ -10,9 +10,9 @@ import pytest
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
-from models.checkpoints import Checkpoint
-from models.generation import ConstraintKind, Delta, End, Job, OutputConstraint, Sampling, StreamEvent
-from models.reasoning import Reasoning, reasoning_tokens
+from models.checkpoints.loading import Checkpoint
+from models.interface.generation import ConstraintKind, Delta, End, Job, OutputConstraint, Sampling, StreamEvent
+from models.text.reasoning import Reasoning, reasoning_tokens
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import job
 

@@ -5,9 +5,9 @@ import pytest
 from models.engine.compute.pages import PagePool
 from models.engine.scheduler import Limits, Scheduler
 from models.engine.sequence import SequenceState
-from models.generation import Job, Priority
-from models.prompt_turns import PROMPTS_PER_S
-from models.token_stream import TokenStream
+from models.interface.generation import Job, Priority
+from models.interface.prompt_turns import PROMPTS_PER_S
+from models.interface.token_stream import TokenStream
 
 PAGE = 4
 

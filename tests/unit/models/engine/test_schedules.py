@@ -5,7 +5,7 @@ import pytest
 
 from models.engine import EngineOptions, TorchEngine
 from models.engine.scheduler import Limits
-from models.generation import FinishReason, Sampling
+from models.interface.generation import FinishReason, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import plug
 from tests.unit.models.engine.reading import job, read

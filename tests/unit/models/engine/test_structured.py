@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from models.generation import ConstraintKind, FinishReason, OutputConstraint, Sampling
+from models.interface.generation import ConstraintKind, FinishReason, OutputConstraint, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import Answer, job, read
 from tests.unit.models.structured.schemas import random_schema

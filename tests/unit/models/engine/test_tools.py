@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from models.generation import Delta, End, FinishReason, Job, Sampling, Stream
+from models.interface.generation import Delta, End, FinishReason, Job, Sampling, Stream
 from models.tools import FORMATS, Tool, ToolChoice, ToolFormat, tool_constraint
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import job

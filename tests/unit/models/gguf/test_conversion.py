@@ -7,11 +7,11 @@ import sys
 import pytest
 import torch
 
-from models.checkpoint_files import CheckpointError, CheckpointFiles
-from models.checkpoints import load_checkpoint
+from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.generation import Job, Sampling
+from models.files.checkpoint import CheckpointError, CheckpointFiles
 from models.gguf import conversion
+from models.interface.generation import Job, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.gguf import tiny_gguf
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from models.checkpoint_files import CheckpointFiles
-from models.checkpoints import load_checkpoint
+from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.generation import Job, Sampling
+from models.files.checkpoint import CheckpointFiles
+from models.interface.generation import Job, Sampling
 
 pytest.importorskip("gguf", reason="needs the extra `gguf`")
 package = pytest.importorskip(

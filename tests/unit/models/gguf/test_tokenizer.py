@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.checkpoint_files import CheckpointError, CheckpointFiles, check_folder
+from models.files.checkpoint import CheckpointError, CheckpointFiles, check_folder
 from models.gguf.spelling import check_spelling
 from models.gguf.tokenizer import build_tokenizer
 from models.gguf.vocabulary import read_vocabulary

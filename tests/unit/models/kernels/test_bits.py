@@ -13,7 +13,7 @@ from models.kernels.schemas import Form
 
 BITS = "093343af22a710fed78551a5b3bd43bfed6b449a3e6462c0b6ea46fe4bf4b3fa"
 """Of what kernels make of `given`. Other bits are other arithmetic: who changes them changes the version that
-models/arithmetic.py makes of it.
+models/checkpoints/arithmetic.py makes of it.
 """
 ROWS, CACHES = {Form.BFLOAT16}, {Form.BFLOAT16, Form.NARROW_CACHE}
 """The forms whose rows and whose cache are of bfloat16."""

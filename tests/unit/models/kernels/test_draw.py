@@ -1,4 +1,4 @@
-"""The kernel draws the token that torch's operations draw (models/sampler.py), whatever the scores and the filters."""
+"""The kernel draws the token that torch's operations draw (sampler.py), whatever the scores and the filters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 import torch
 from numba import njit
 
-from models.generation import Sampling
+from models.drawing.logit_changes import LogitChanges
+from models.drawing.noise import gumbel, key
+from models.drawing.sampler import Draw, sample
+from models.interface.generation import Sampling
 from models.kernels import library
 from models.kernels.noise import NEAR, exact_noise, hashed, near_noise
-from models.logit_changes import LogitChanges
-from models.noise import gumbel, key
-from models.sampler import Draw, sample
 
 WIDTHS = (1, 2, 63, 1023, 1024, 1025, 5000)
 TEMPERATURES = (0, 1e-6, 1.1e-5, 0.3, 1, 100)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
-from models.arithmetic import Wanted, arithmetic, stored_dtype, version_of
+from models.checkpoints.arithmetic import Wanted, arithmetic, stored_dtype, version_of
 from models.linear import PLAIN, Kind, Products, choice
 from models.linear.choice import CLEARLY, PAYS, SMALL, Choice, Part, Sizes, choose
 from models.linear.int8 import why_not
@@ -94,7 +94,7 @@ def test_one_line_says_what_was_measured_and_chosen(caplog: pytest.LogCaptureFix
 
 
 def test_small_models_stay_plain_float32_without_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.arithmetic.choose", lambda *_: pytest.fail("it was measured"))
+    monkeypatch.setattr("models.checkpoints.arithmetic.choose", lambda *_: pytest.fail("it was measured"))
     assert arithmetic(Wanted(), CPU, CONFIG, SMALL - 1) == Choice(torch.float32)
 
 
@@ -118,9 +118,9 @@ def test_settings_say_what_is_measured(
 ) -> None:
     if wanted.quantize and (reason := why_not(CPU)):
         pytest.skip(reason)
-    monkeypatch.setattr("models.arithmetic.onednn_why_not", lambda: "of this test")
+    monkeypatch.setattr("models.checkpoints.arithmetic.onednn_why_not", lambda: "of this test")
     asked: list[object] = []
-    monkeypatch.setattr("models.arithmetic.choose", lambda *given: asked.extend(given))
+    monkeypatch.setattr("models.checkpoints.arithmetic.choose", lambda *given: asked.extend(given))
     arithmetic(wanted, CPU, CONFIG, SMALL)
     assert asked == [SIZES, dtypes, forms, 0]
 
@@ -128,9 +128,9 @@ def test_settings_say_what_is_measured(
 def test_integers_are_multiplied_by_the_library_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     if reason := why_not(CPU):
         pytest.skip(reason)
-    monkeypatch.setattr("models.arithmetic.onednn_why_not", lambda: None)
+    monkeypatch.setattr("models.checkpoints.arithmetic.onednn_why_not", lambda: None)
     asked: list[object] = []
-    monkeypatch.setattr("models.arithmetic.choose", lambda *given: asked.extend(given))
+    monkeypatch.setattr("models.checkpoints.arithmetic.choose", lambda *given: asked.extend(given))
     arithmetic(Wanted(quantize="int8"), CPU, CONFIG, SMALL)
     assert asked[2] == [Products(one, one) for one in (Kind.INT8, Kind.INT8_ONEDNN)]
     arithmetic(Wanted(quantize="int8-vocabulary", products="packed"), CPU, CONFIG, SMALL)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from models.checkpoints import Checkpoint, load_checkpoint
+from models.checkpoints.loading import Checkpoint, load_checkpoint
 from models.linear import Kind, Products, replace_layers
 from models.linear.file_rows import leave_embedding_in_file
 from models.linear.int8 import why_not

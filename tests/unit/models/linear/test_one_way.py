@@ -15,15 +15,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.adapters import load_adapter
-from models.checkpoints import Checkpoint
+from models.checkpoints.loading import Checkpoint
 from models.engine.compute.attention import Context
 from models.engine.compute.cache import KVCache
 from models.engine.compute.fused import cache_dtype
 from models.engine.compute.pages import PagePool
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
-from models.generation import Job
+from models.files.adapters import load_adapter
+from models.interface.generation import Job
+from models.interface.token_stream import TokenStream
 from models.kernels import library
 from models.linear import Kind, Products, replace_layers
 from models.linear.int8 import onednn_why_not, why_not
@@ -31,7 +32,6 @@ from models.linear.product import matrix_of, product
 from models.linear.rows import Rows, rows_of
 from models.quantization.int4 import Int4Weight
 from models.quantization.int4 import why_not as why_not_int4
-from models.token_stream import TokenStream
 from tests.unit.models import lora, tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
 

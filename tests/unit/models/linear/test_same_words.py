@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.checkpoints import Checkpoint
+from models.checkpoints.loading import Checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.engine.compute.attention import Context
 from models.engine.compute.cache import KVCache
@@ -19,10 +19,10 @@ from models.engine.compute.fused import cache_dtype
 from models.engine.compute.pages import PagePool
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
-from models.generation import Job, Sampling
+from models.interface.generation import Job, Sampling
+from models.interface.token_stream import TokenStream
 from models.linear import Kind, Products, replace_layers
 from models.linear.int8 import onednn_why_not, why_not
-from models.token_stream import TokenStream
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import GREEDY, job, read
 from tests.unit.models.engine.schedules import ARCHITECTURES

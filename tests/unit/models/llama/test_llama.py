@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from models.adapters import AdapterFiles
-from models.checkpoints import CheckpointError, load_checkpoint
+from models.checkpoints.loading import CheckpointError, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
+from models.files.adapters import AdapterFiles
 from models.llama import LlamaDecoder, read_config
 from tests.unit.models import lora, tiny
 from tests.unit.models.engine.compute.test_fused import FAMILY
@@ -164,9 +164,9 @@ def test_weights_do_not_change_with_the_file(tmp_path):
 def test_demo_model_is_loaded_without_what_takes_seconds_to_import():
     code = """
 import sys
-from models.checkpoints import load_checkpoint
+from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.prompts import PromptBuilder
+from models.prompts.builder import PromptBuilder
 TorchEngine(load_checkpoint("demo", by_transformers=False), EngineOptions(pages=80))
 heavy = {"transformers.modeling_utils", "torch._dynamo", "torch.distributed.tensor", "sympy", "scipy"}
 sys.exit(", ".join(heavy & set(sys.modules)) or 0)

@@ -3,7 +3,7 @@ import logging
 import pytest
 import torch
 
-from models.checkpoints import load_checkpoint
+from models.checkpoints.loading import load_checkpoint
 from tests.unit.models import tiny
 from tests.unit.models.quantization.packer import Format, quantize_checkpoint
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from models.checkpoints import load_checkpoint
+from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.generation import Delta, Job, Sampling
+from models.interface.generation import Delta, Job, Sampling
 from models.quantization import gptq_config, load_gptq
 from models.quantization.linear import PackedLinear
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.checkpoints import load_checkpoint
+from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.quantization.linear import PackedLinear
 from models.quantization.weight_only import Int8Linear

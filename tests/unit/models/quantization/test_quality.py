@@ -8,7 +8,7 @@ import torch
 from click.testing import CliRunner
 
 from app.commands import parley
-from models.checkpoints import load_checkpoint
+from models.checkpoints.loading import load_checkpoint
 from models.demo import CALIBRATION, HELD_OUT
 from models.quantization.dialogues import Example, of_file
 from models.quantization.quality import compare

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from models.checkpoints import CheckpointError, load_checkpoint
+from models.checkpoints.loading import CheckpointError, load_checkpoint
 from tests.unit.models import tiny
 from tests.unit.models.quantization.packer import Format, quantize_checkpoint
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.checkpoints import CheckpointError, load_checkpoint
+from models.checkpoints.loading import CheckpointError, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.kernels import library
 from models.linear.int8 import why_not
@@ -29,7 +29,7 @@ def layers(checkpoint, kind):
 
 @pytest.fixture
 def no_integers(monkeypatch):
-    monkeypatch.setattr("models.arithmetic.why_not", lambda device: "an ARM has none")
+    monkeypatch.setattr("models.checkpoints.arithmetic.why_not", lambda device: "an ARM has none")
 
 
 @pytest.mark.skipif(why_not(torch.device("cpu")) is not None, reason="no products of integers")

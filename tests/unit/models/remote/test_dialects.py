@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from models.generation import End, FinishReason
+from models.interface.generation import End, FinishReason
 from models.remote.reasons import reason_of
 from models.remote.servers import Circuit
 from tests.unit.models.remote.test_hostile_server import ask, engine_of, job, serving, streaming

@@ -17,11 +17,11 @@ from aiohttp import web
 from app.features.guard.judges.endpoint import EndpointJudge
 from app.features.guard.judges.judge import JudgeError
 from app.policy.guard_rules import ModerationServer
-from models.generation import Delta, End, Failure, FinishReason, Job, Sampling, weight
+from models.interface.generation import Delta, End, Failure, FinishReason, Job, Sampling, weight
+from models.interface.token_stream import TokenStream
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
 from models.remote.engine import MOST_WAITING
 from models.remote.http import MOST_BYTES
-from models.token_stream import TokenStream
 from tests.unit.models.engine.reading import Answer, read
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

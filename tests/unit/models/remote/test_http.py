@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from app.local.ports import free_port
-from models.generation import Failure, FinishReason, Job, Sampling
+from models.interface.generation import Failure, FinishReason, Job, Sampling
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts, http
 from models.remote.http import client_of
 from tests.unit.models.engine.reading import Answer, read

@@ -10,8 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from models.generation import ConstraintKind, Delta, End, Failure, FinishReason, Job, OutputConstraint, Sampling
-from models.prompts import PromptError, PromptTooLong
+from models.interface.generation import (
+    ConstraintKind,
+    Delta,
+    End,
+    Failure,
+    FinishReason,
+    Job,
+    OutputConstraint,
+    Sampling,
+)
+from models.prompts.builder import PromptError, PromptTooLong
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
 from models.remote.servers import Circuit, Server
 from models.remote.tokens import BYTES

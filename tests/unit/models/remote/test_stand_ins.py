@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from models.generation import End, FinishReason, Sampling
+from models.interface.generation import End, FinishReason, Sampling
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
 from tests.unit.models.engine.reading import Answer, job, read
 from tests.unit.models.remote.stand_ins import DEPLOYMENT, KEY, VERSION, Azure, Triton, azure_server, triton_server

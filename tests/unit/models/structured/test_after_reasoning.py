@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import random
 
-from models.generation import ConstraintKind, OutputConstraint
-from models.reasoning import Reasoning, ReasoningTokens
+from models.interface.generation import ConstraintKind, OutputConstraint
 from models.structured import Matcher
 from models.structured.after_reasoning import after_reasoning
+from models.text.reasoning import Reasoning, ReasoningTokens
 from tests.unit.models.structured.walks import constraints, eos, matcher_of, tokenizer, tokens_of, walk
 
 CHOICES = OutputConstraint(ConstraintKind.CHOICES, json.dumps(["yes", "no"]))

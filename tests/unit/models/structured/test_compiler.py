@@ -15,7 +15,7 @@ import pytest
 from llguidance.hf import from_tokenizer
 
 from models.engine import EngineOptions, TorchEngine
-from models.generation import ConstraintKind, OutputConstraint
+from models.interface.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
 from models.structured import compiler as compiler_module
 from tests.unit.models import tiny

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 
-from models.generation import ConstraintError
+from models.interface.generation import ConstraintError
 from models.structured import ConstraintCompiler
 from tests.unit.models.structured.test_schema import is_allowed
 

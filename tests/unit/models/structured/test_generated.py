@@ -16,7 +16,7 @@ from llguidance import LLMatcher
 from llguidance.hf import from_tokenizer
 from pydantic import BaseModel, ValidationError
 
-from models.generation import ConstraintKind, OutputConstraint
+from models.interface.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError
 from models.structured.grammar import WHITESPACE
 from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, tool_constraint

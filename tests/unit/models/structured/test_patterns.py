@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from models.generation import ConstraintKind, OutputConstraint
+from models.interface.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError
 from models.structured.complement import plain, unlike
 from models.structured.patterns import looks_around, patterns

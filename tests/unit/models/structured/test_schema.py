@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from models.generation import ConstraintError, ConstraintKind, OutputConstraint
+from models.interface.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler
 from models.structured.grammar import prepared
 from models.structured.schema import FORMATS, closed

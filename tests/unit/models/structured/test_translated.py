@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from models.generation import ConstraintError
+from models.interface.generation import ConstraintError
 from models.structured import ConstraintCompiler
 from models.structured.grammar import prepared
 from models.structured.translated import MOST_PLACES, TooManyPlacesError, translated

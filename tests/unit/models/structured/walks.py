@@ -11,8 +11,8 @@ import jsonschema
 import numpy as np
 from transformers import AutoTokenizer
 
-from models.checkpoint_files import DEMO
-from models.generation import OutputConstraint
+from models.files.checkpoint import DEMO
+from models.interface.generation import OutputConstraint
 from models.structured import ConstraintCompiler, Matcher
 
 LONGEST = 400

@@ -8,8 +8,8 @@ import pytest
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
-from models.control_tokens import control_tokens
 from models.structured import ConstraintCompiler
+from models.text.control_tokens import control_tokens
 from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, tool_constraint
 from models.tools.forms import bound
 from tests.unit.models import tiny

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from models.generation import ConstraintKind, OutputConstraint
+from models.interface.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError
 from models.structured.tool_grammar import lark_of_tools
 from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, ToolFormat, tool_constraint

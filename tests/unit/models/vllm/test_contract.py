@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from models.checkpoints import describe_checkpoint
-from models.generation import ConstraintKind, OutputConstraint, Sampling
+from models.checkpoints.loading import describe_checkpoint
+from models.interface.generation import ConstraintKind, OutputConstraint, Sampling
 from models.vllm import VllmOptions, create_vllm_engine
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.vllm.conftest import FAKE

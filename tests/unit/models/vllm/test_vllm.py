@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from models.adapters import AdapterFiles
-from models.checkpoints import CheckpointError, describe_checkpoint
-from models.generation import (
+from models.checkpoints.loading import CheckpointError, describe_checkpoint
+from models.files.adapters import AdapterFiles
+from models.interface.generation import (
     ConstraintKind,
     Delta,
     FinishReason,
@@ -20,7 +20,7 @@ from models.generation import (
     Priority,
     Sampling,
 )
-from models.token_stream import EngineDied
+from models.interface.token_stream import EngineDied
 from models.vllm import VllmOptions, create_vllm_engine
 from models.vllm.own_draws import OwnDraws
 from models.vllm.parameters import prompt_of, sampling_of

@@ -17,10 +17,10 @@ from models.engine.compute.fused import lean
 from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
-from models.generation import Job
+from models.interface.generation import Job
+from models.interface.token_stream import TokenStream
 from models.linear import Kind, Products, replace_layers, replacing
 from models.linear.int8 import onednn_why_not, why_not
-from models.token_stream import TokenStream
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
 

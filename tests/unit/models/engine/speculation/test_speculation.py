@@ -11,12 +11,12 @@ from collections import Counter
 import pytest
 import torch
 
-from models.checkpoints import CheckpointError
+from models.checkpoints.loading import CheckpointError
 from models.engine import EngineOptions, TorchEngine
 from models.engine.speculation.cost import Cost
 from models.engine.speculation.drafting import SpeculationMode
 from models.engine.speculation.record import PROBE, Chance, Lookup
-from models.generation import ConstraintKind, OutputConstraint, Sampling
+from models.interface.generation import ConstraintKind, OutputConstraint, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import Answer, job, read
 from tests.unit.models.engine.schedules import Free, Tally, make, run_schedule

@@ -1,0 +1,1 @@
+"""The next token: noise, changes of logits, log probabilities, the draw."""

@@ -1,0 +1,1 @@
+"""Models that are ready for requests: an engine with its prompts, and the report of a model."""

@@ -1,0 +1,78 @@
+"""The ids of a checkpoint's text are those of its tokenizer.json, whatever class its config names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from models.files.tokenizer import load_tokenizer
+from models.text.detokenizer import TextStream, Vocabulary
+from tests.unit.models import tiny
+
+CLASSES = (
+    "LlamaTokenizerFast", "LlamaTokenizer", "PreTrainedTokenizerFast", "Qwen2Tokenizer", "GemmaTokenizer",
+    "GPT2Tokenizer", "CodeLlamaTokenizerFast", "NoSuchTokenizer",
+)  # fmt: skip
+KINDS = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3", "no_such_kind")
+TEXTS = ("hello big world, grüße 🙂", " a", "a  b", "\nHi\n", "12345", "u\u0308ber", "<s>a</s>b", "▁x")
+
+
+def byte_level() -> Any:
+    return tiny.tokenizer().backend_tokenizer
+
+
+def sentencepiece(style: str) -> Tokenizer:
+    """Byte-pair encoding as Llama 2's files have it: a space that is put before the text, in one of two ways."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abeghilorwxH12345<>/s,"]
+    merges = [("H", "i"), ("▁", "H"), ("▁H", "i"), ("▁", "a"), ("o", "r"), ("▁", "w"), ("▁w", "or"), ("▁", "▁")]
+    vocab = {piece: number for number, piece in enumerate(dict.fromkeys([*pieces, *map("".join, merges)]))}
+    made = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    if style == "prepend":
+        made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        made.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False)
+    made.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    made.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in pieces[:3]])
+    return made
+
+
+def folder_with(path: Path, backend: Any, name: str, kind: str, **more: Any) -> Path:
+    PreTrainedTokenizerFast(tokenizer_object=backend).save_pretrained(path)
+    config = {"tokenizer_class": name, "add_bos_token": True, **more}
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
+    (path / "config.json").write_text(json.dumps({"model_type": kind}))
+    return path
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("style", ["byte-level", "prepend", "metaspace"])
+def test_ids_are_those_of_the_file(tmp_path: Path, name: str, style: str) -> None:
+    for number, kind in enumerate(KINDS):
+        backend = byte_level() if style == "byte-level" else sentencepiece(style)
+        more = {} if number % 2 else {"legacy": number % 4 == 0}
+        folder = folder_with(tmp_path / kind, backend, name, kind, **more)
+        right = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        loaded = load_tokenizer(folder)
+        for text in TEXTS:
+            ids = right.encode(text, add_special_tokens=False).ids
+            assert loaded(text, add_special_tokens=False)["input_ids"] == ids, (kind, text)
+        stream = TextStream(Vocabulary(loaded))
+        ids = right.encode("Hi wor grüße 🙂", add_special_tokens=False).ids
+        assert "".join(map(stream.step, ids)).strip() == "Hi wor grüße 🙂", kind
+
+
+def test_token_above_a_hole_in_the_ids_has_its_text() -> None:
+    backend = Tokenizer(models.BPE(vocab={"a": 0, "b": 1, "<think>": 320}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_tokens([AddedToken("<think>", special=False, normalized=False)])
+    stream = TextStream(Vocabulary(PreTrainedTokenizerFast(tokenizer_object=backend)))
+    assert "".join(map(stream.step, (0, 320, 1))) == "a<think>b"
