@@ -28,10 +28,11 @@ ENGINES := .venv/engines
 test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite; logs are in build
 	@$(BIN)/python -m tests
 
-lint: $(STAMP)  ## ruff and mypy
+lint: $(STAMP)  ## ruff, mypy, and the size of the house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.house
 
 clients: $(STAMP)  ## clients of OpenAI's API in their default ways, in environments of their own; ONLY="langchain ai-sdk"
 	$(BIN)/python -m tests.clients $(ONLY)

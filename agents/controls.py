@@ -47,7 +47,7 @@ from models.interface.generation import FinishReason
 from tables import records
 from tables.erasures import Scope, erasure, has_rows, mark_of
 from tables.expiry import some
-from tables.records import Change, Erased, Table
+from tables.records import Erased, RowChange, Table
 
 _MOST_DIGITS = 15
 _REST_S = 0.02
@@ -199,8 +199,8 @@ async def _delete_rows(partition: Partition, scope: Scope, mark: Erased) -> None
                 await asyncio.sleep(_REST_S)
 
 
-def _marked(scope: Scope, mark: Erased) -> Change:
-    return Change(Table.ERASED, scope.key, records.encode(mark))
+def _marked(scope: Scope, mark: Erased) -> RowChange:
+    return RowChange(Table.ERASED, scope.key, records.encode(mark))
 
 
 def _forwarded_at(record: Record) -> int | None:

@@ -44,7 +44,7 @@ from app.delivery.commits.commit import Commit, RecordRefusedError
 from app.delivery.commits.handover import Handover
 from app.delivery.dead_letters import dead_letter_of, refused, unexpected_in
 from app.delivery.escalation import ESCALATING
-from app.delivery.follower import Follower, follow
+from app.delivery.follower import TopicTask, follow
 from app.delivery.ownership import handover_of
 from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS, Outgoing, Record
@@ -52,7 +52,7 @@ from app.delivery.written_ahead import Written, WrittenAhead
 from app.foreign.formats import decoders_of, fields_of
 from app.foreign.framing import Decode
 from app.foreign.mapping import request_of
-from app.foreign.source import Source
+from app.foreign.source import ForeignSource
 from app.foreign.topics import create_foreign_topics
 from app.policy.file import Policy
 from app.policy.foreign import IntakeRules
@@ -62,7 +62,7 @@ from app.wire.headers import trace_headers_of
 from app.wire.ids import partition_for
 from app.wire.record_size import record_bytes
 from tables import records
-from tables.records import Change, Table, Taken
+from tables.records import RowChange, Table, Taken
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ class _Taking:
         self._ahead = ahead
         self._written: Written = frozenset()
 
-    async def read(self, foreign: Follower) -> None:
+    async def read(self, foreign: TopicTask) -> None:
         """Take records until `stop` is set."""
         taken, first = _taken_of(self._partition, self._at), await foreign.position()
         expected, self._schema_id = taken.next, taken.schema_id
@@ -228,7 +228,7 @@ class _Taking:
 
     async def _commit(self, outputs: Sequence[Outgoing], behind: int) -> None:
         key = records.key(self._at.topic, str(self._at.partition))
-        row = Change(Table.INTAKE, key, records.encode(Taken(behind, self._schema_id)))
+        row = RowChange(Table.INTAKE, key, records.encode(Taken(behind, self._schema_id)))
         committed = partial(self._committed, outputs)
         await self._partition.context.queue.put(Commit(None, (row,), tuple(outputs), delivered=committed))
 
@@ -259,7 +259,7 @@ class _Taking:
             days = self._horizon_ms / 86_400_000
             message = f"the record is older than the {days:.0f} days for which erasures of users are remembered"
             raise _TooOldError(ErrorCode.INVALID_REQUEST, message)
-        source = Source(record.topic, record.partition, record.offset, sent_at)
+        source = ForeignSource(record.topic, record.partition, record.offset, sent_at)
         most = self._settings.max_prompt_bytes
         read = fields_of(self._decode, record.value, self._schema_id)
         made = request_of(self._rules, read.fields, record.key, source, max_prompt_bytes=most)

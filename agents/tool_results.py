@@ -24,7 +24,7 @@ from aiokafka import ConsumerRecord
 from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import refused, unexpected_in
 from app.delivery.escalation import ESCALATING
-from app.delivery.follower import Follower, follow
+from app.delivery.follower import TopicTask, follow
 from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.delivery.resume.recovery import RequestKey
@@ -37,8 +37,8 @@ from app.wire.tool_records import ToolResultRecord
 from app.wire.validation import check_partition, validate_tool_result
 from tables import records
 from tables.erasures import has_marks
-from tables.records import Change, Table
-from tables.tool_calls import PROGRESS, Progress, ToolOutcome, ToolRounds, fits
+from tables.records import RowChange, Table
+from tables.tool_calls import PROGRESS, ResultsPosition, ToolOutcome, ToolRounds, fits
 
 _POLL_MS = 250
 
@@ -59,7 +59,7 @@ class ToolResults:
             await self._tools.calls_of(partition.ownership).some.wait()
             await follow(at, reader, partial(_next_of, partition), read)
 
-    async def _read(self, partition: Partition, results: Follower) -> None:
+    async def _read(self, partition: Partition, results: TopicTask) -> None:
         """Read while an answer waits."""
         calls = self._tools.calls_of(partition.ownership)
         while calls.some.is_set():
@@ -70,14 +70,14 @@ class ToolResults:
                 calls.have_read(reads)
             await self._poll(partition, results)
 
-    async def _poll(self, partition: Partition, results: Follower) -> None:
+    async def _poll(self, partition: Partition, results: TopicTask) -> None:
         consumed, position = await results.poll(_POLL_MS)
         if consumed:
             await self._commit(partition, consumed, position)
 
     async def _commit(self, partition: Partition, batch: Sequence[ConsumerRecord], position: int) -> None:
         calls = self._tools.calls_of(partition.ownership)
-        changes: dict[RequestKey, Change] = {}
+        changes: dict[RequestKey, RowChange] = {}
         letters: list[Outgoing] = []
         for consumed in batch:
             record = Record.of(TOOL_RESULTS, consumed)
@@ -102,7 +102,7 @@ class ToolResults:
                 raise
             except Exception as error:  # noqa: BLE001 - of this record
                 letters.append(refused(record, unexpected_in(record, error), self._settings))
-        progress = Change(Table.CALLS, PROGRESS, records.encode(Progress(position)))
+        progress = RowChange(Table.CALLS, PROGRESS, records.encode(ResultsPosition(position)))
         await partition.commit(Commit(None, (*changes.values(), progress), tuple(letters)), urgent=bool(changes))
         calls.wake(changes)
 
@@ -120,7 +120,7 @@ class ToolResults:
 def _next_of(partition: Partition) -> int:
     """The offset up to which the partition's owners have read."""
     raw = partition.ownership.store.get(Table.CALLS, PROGRESS)
-    return 0 if raw is None else msgspec.json.decode(raw, type=Progress).next
+    return 0 if raw is None else msgspec.json.decode(raw, type=ResultsPosition).next
 
 
 def _rounds_without(partition: Partition, calls: OpenCalls, result: ToolResultRecord) -> ToolRounds | None:

@@ -24,7 +24,7 @@ from functools import partial
 from aiokafka import ConsumerRecord
 
 from app.delivery.commits.commit import Commit
-from app.delivery.follower import Follower, follow
+from app.delivery.follower import TopicTask, follow
 from app.delivery.partition import Partition
 from app.delivery.record import TURNS, Outgoing, outgoing
 from app.kafka.reading import cause_of
@@ -49,7 +49,7 @@ _EVERY_S = 1.0  # least time between two commits of one partition
 _GRACE_WINDOWS = 5  # a turn that is later than these is counted in the current window
 
 
-class Usage:
+class UsageWindows:
     def __init__(self, settings: Settings, prices: PriceList) -> None:
         self._settings = settings
         self._prices = prices
@@ -69,7 +69,7 @@ class Usage:
         reader = partial(partition.context.clients.log_reader, wait_ms=_POLL_MS)
         await follow(partition.context.topic_partition(TURNS), reader, lambda: windows.next, count)
 
-    async def _count(self, partition: Partition, windows: Windows, turns: Follower) -> None:
+    async def _count(self, partition: Partition, windows: Windows, turns: TopicTask) -> None:
         clock = partition.ownership.clock
         while True:
             records, position = await turns.poll(_until_due(windows, clock.now()))
@@ -147,7 +147,7 @@ class Usage:
         return outgoing(self._settings, "usage", key.tenant.encode(), window)
 
 
-async def _pass_time(turns: Follower, windows: Windows, now: int) -> None:
+async def _pass_time(turns: TopicTask, windows: Windows, now: int) -> None:
     """Advance the watermark to this time of the broker's clock if all turns have been counted."""
     if windows.next >= await turns.end():
         windows.advance(now)

@@ -19,7 +19,7 @@ from agents.intake import Intake
 from agents.requests import Requests
 from agents.tool_results import ToolResults
 from agents.turns import Turns
-from agents.usage import Usage
+from agents.usage import UsageWindows
 from app.answering.batches import Batches
 from app.answering.containment import Containment
 from app.answering.pipeline import Pipeline
@@ -30,11 +30,11 @@ from app.delivery.observer import UNOBSERVED, Observer, Observers
 from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions
-from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record, Source
+from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record, RecordSource
 from app.delivery.sweeper import Sweeper
 from app.features.guard.guard import Guard
 from app.features.guard.judges.judges import Judges
-from app.features.host import Host
+from app.features.host import WorkerParts
 from app.features.order import features_of
 from app.features.quota.usage_feed import UsageFeed
 from app.foreign.formats import decoders_of
@@ -108,7 +108,7 @@ class Worker:
         self,
         settings: Settings,
         loaded: Loaded,
-        source: Source,
+        source: RecordSource,
         broken: Callable[[BaseException], None],
         *,
         clients: Clients | None = None,
@@ -123,7 +123,7 @@ class Worker:
         self._broken = broken
         models = loaded.models
         self._prices = PriceList(settings.prices, loaded.policy)
-        host = Host(
+        host = WorkerParts(
             settings,
             loaded.policy,
             models,
@@ -173,7 +173,11 @@ class Worker:
             TURNS: self._turns,
         }
         self._intake = Intake(settings, clients or Clients(settings), loaded.policy)
-        self._followers = (Usage(settings, self._prices), ToolResults(settings, self.features.tools), self._intake)
+        self._followers = (
+            UsageWindows(settings, self._prices),
+            ToolResults(settings, self.features.tools),
+            self._intake,
+        )
         self._sweeper = Sweeper(settings, rules, self.partitions, self._turns, observer)
         self._tasks: set[asyncio.Task[Any]] = set()
 

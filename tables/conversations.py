@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tables.records import Activity, Conversation, Turn, encode
+from tables.records import Activity, Conversation, KeptTurn, encode
 
 # A changelog record must stay far below the 1 MiB that a broker accepts by default.
 MAX_BYTES = 512 * 1024
@@ -26,7 +26,7 @@ class MemoryRules:
     def expired(self, conversation: Conversation | Activity, at: int) -> bool:
         return at - conversation.last_activity > self.ttl_ms
 
-    def visible(self, conversation: Conversation | None, at: int, last: str | None = None) -> tuple[Turn, ...]:
+    def visible(self, conversation: Conversation | None, at: int, last: str | None = None) -> tuple[KeptTurn, ...]:
         """The turns that a request of the time `at` sees, oldest first.
 
         `last`: the request whose turn is the last one that it sees; nothing is seen if there is no such turn.
@@ -36,7 +36,7 @@ class MemoryRules:
         turns = conversation.turns[-self.turns :]
         return turns if last is None else _branch(turns, last)
 
-    def remember(self, conversation: Conversation | None, turn: Turn, at: int) -> Conversation:
+    def remember(self, conversation: Conversation | None, turn: KeptTurn, at: int) -> Conversation:
         """Append the `turn` of a request of the time `at`; does nothing if the turn is there already.
 
         A turn whose steps contain the calls in which an earlier one ended contains that one, and replaces it.
@@ -53,10 +53,10 @@ class MemoryRules:
         return Conversation(last_activity=turn.at, turns=_within_limit(turns))
 
 
-def _branch(turns: tuple[Turn, ...], last: str) -> tuple[Turn, ...]:
+def _branch(turns: tuple[KeptTurn, ...], last: str) -> tuple[KeptTurn, ...]:
     """The turn of the request `last` and those that precede it, oldest first."""
     positions = {turn.request_id: position for position, turn in enumerate(turns)}
-    branch: list[Turn] = []
+    branch: list[KeptTurn] = []
     position = positions.get(last)
     while position is not None:
         turn = turns[position]
@@ -66,7 +66,7 @@ def _branch(turns: tuple[Turn, ...], last: str) -> tuple[Turn, ...]:
     return tuple(reversed(branch))
 
 
-def _within_limit(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+def _within_limit(turns: tuple[KeptTurn, ...]) -> tuple[KeptTurn, ...]:
     while len(turns) > 1 and len(encode(turns)) > MAX_BYTES:
         turns = turns[1:]
     return turns

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from tables.records import Activity, Change, Conversation, Erased, Table, decode_row, key, key_parts, prefix_of
+from tables.records import Activity, Conversation, Erased, RowChange, Table, decode_row, key, key_parts, prefix_of
 from tables.store import PartitionStore
 from tables.tool_calls import ToolRounds
 
@@ -124,7 +124,7 @@ def has_marks(store: PartitionStore, user_id: str) -> bool:
     return mark_of(store, Scope(user_id)) is not None or next(marks_within(store, user_id), None) is not None
 
 
-def erasure(store: PartitionStore, scope: Scope, mark: Erased) -> Iterator[Change | None]:
+def erasure(store: PartitionStore, scope: Scope, mark: Erased) -> Iterator[RowChange | None]:
     """Yield a deletion for each conversation that `mark` hides, and for the calls of requests up to its time; None for
     each row that stays, as `tombstones` does.
 
@@ -144,7 +144,7 @@ def erasure(store: PartitionStore, scope: Scope, mark: Erased) -> Iterator[Chang
         for raw, value in store.scan(table, prefix):
             yield from pauses(value)
             now = store.get(table, raw) if old(table, value) else None
-            yield Change(table, raw, None) if now is not None and old(table, now) else None
+            yield RowChange(table, raw, None) if now is not None and old(table, now) else None
 
 
 def has_rows(store: PartitionStore, user_id: str) -> bool:

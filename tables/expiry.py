@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from tables.conversations import MemoryRules
 from tables.erasures import Scope, pauses
-from tables.records import Activity, Change, Ended, Erased, Table, decode_row
+from tables.records import Activity, Ended, Erased, RowChange, Table, decode_row
 from tables.store import PartitionStore
 from tables.tool_calls import PROGRESS, ToolRounds
 
@@ -29,7 +29,7 @@ def tombstones(
     watermark: int,
     scanned: Counter[Table],
     on_mark: Callable[[Scope, Erased], object] = lambda _scope, _mark: None,
-) -> Iterator[Change | None]:
+) -> Iterator[RowChange | None]:
     """Yield a deletion for each row that no request at or after `watermark` (Unix ms) can need; counts `scanned` rows.
 
     `ended_ms` and `erased_ms` say how long ended request ids and erasure marks are kept; None means for ever. `on_mark`
@@ -60,14 +60,14 @@ def tombstones(
             if table is Table.ERASED and not old(table, value):
                 on_mark(Scope.of_key(key), decode_row(value, Erased))
             now = store.get(table, key) if old(table, value) else None
-            yield Change(table, key, None) if now is not None and old(table, now) else None
+            yield RowChange(table, key, None) if now is not None and old(table, now) else None
 
 
-def some(rows: Iterator[Change | None]) -> tuple[list[Change], bool]:
+def some(rows: Iterator[RowChange | None]) -> tuple[list[RowChange], bool]:
     """The next deletions, as many as one transaction and one step of the event loop may have; and whether there may be
     more.
     """
-    deletions: list[Change] = []
+    deletions: list[RowChange] = []
     for scanned, row in enumerate(rows, start=1):
         if row is not None:
             deletions.append(row)

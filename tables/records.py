@@ -38,7 +38,7 @@ class Table(enum.Enum):
     INTAKE = "intake"
 
 
-class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+class KeptTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     """A turn of a conversation, which ended `at`.
 
     steps: Calls of tools and their results, between prompt and answer. A turn that ended in calls has no answer; its
@@ -71,7 +71,7 @@ class Conversation(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     last_activity: int
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[KeptTurn, ...] = ()
     erased_at: int = 0
 
 
@@ -139,7 +139,7 @@ class Taken(msgspec.Struct, frozen=True, omit_defaults=True):
     schema_id: int | None = None
 
 
-class Change(msgspec.Struct, frozen=True):
+class RowChange(msgspec.Struct, frozen=True):
     """A row to put, or to delete if `value` is None; one record of the table's changelog."""
 
     table: Table

@@ -24,7 +24,7 @@ from types import MappingProxyType
 import msgspec
 import rocksdict
 
-from tables.records import Change, Table
+from tables.records import RowChange, Table
 from tables.store_errors import CorruptStoreError, StoreError, meaning_of
 from tables.store_errors import StoreLockedError as StoreLockedError  # noqa: PLC0414 - importers know it by this module
 
@@ -125,7 +125,7 @@ class PartitionStore:
 
     def apply(
         self,
-        changes: Iterable[Change],
+        changes: Iterable[RowChange],
         offsets: Mapping[Table, int],
         *,
         now_ms: int,

@@ -8,7 +8,7 @@ of the rounds before, and ends either in text or in calls. A row holds the round
 3. The transaction that ends the request deletes the row.
 
 After a crash the next owner therefore finds which calls were made and which results count, and decides neither again.
-`Progress` (key `["progress"]`) is the position up to which `tool-results` is read; it is written together with the
+`ResultsPosition` (key `["progress"]`) is how far `tool-results` is read; it is written together with the
 results. Times are Unix milliseconds of the broker's clock.
 """
 
@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import msgspec
 
-from models.interface.chat import ChatMessage, ToolCall
+from models.interface.chat import ChatMessage, ModelCall
 from models.interface.generation import Usage
-from tables.records import Change, Table, encode, key
+from tables.records import RowChange, Table, encode, key
 
 MAX_ROW_BYTES = 768 * 1024
 """A changelog record must stay below the 1 MiB that a broker accepts by default."""
@@ -43,7 +43,7 @@ class ToolRound(msgspec.Struct, frozen=True):
 
     end: int
     text: str
-    calls: tuple[ToolCall, ...]
+    calls: tuple[ModelCall, ...]
     usage: Usage
     asked_at: int
     expires_at: int
@@ -51,7 +51,7 @@ class ToolRound(msgspec.Struct, frozen=True):
     reasoning: str = ""
 
     @property
-    def missing(self) -> tuple[ToolCall, ...]:
+    def missing(self) -> tuple[ModelCall, ...]:
         """The calls without a result."""
         known = {one.call_id for one in self.outcomes}
         return tuple(call for call in self.calls if call.id not in known)
@@ -91,11 +91,11 @@ class ToolRounds(msgspec.Struct, frozen=True):
         return BREAK.join(one.text for one in self.rounds if one.text)
 
     @property
-    def calls(self) -> tuple[ToolCall, ...]:
+    def calls(self) -> tuple[ModelCall, ...]:
         return tuple(call for one in self.rounds for call in one.calls)
 
     @property
-    def missing(self) -> tuple[ToolCall, ...]:
+    def missing(self) -> tuple[ModelCall, ...]:
         return self.rounds[-1].missing if self.rounds else ()
 
     @property
@@ -131,16 +131,16 @@ class ToolRounds(msgspec.Struct, frozen=True):
 NO_ROUNDS = ToolRounds()
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ResultsPosition(msgspec.Struct, frozen=True):
     """`next`: the offset in `tool-results` of the next record to read."""
 
     next: int = 0
 
 
-def row(user_id: str, request_id: str, rounds: ToolRounds | None) -> Change:
+def row(user_id: str, request_id: str, rounds: ToolRounds | None) -> RowChange:
     """The change that writes the row, or deletes it."""
     value = None if rounds is None else encode(rounds)
-    return Change(Table.CALLS, key(user_id, request_id), value)
+    return RowChange(Table.CALLS, key(user_id, request_id), value)
 
 
 def fits(rounds: ToolRounds, beside: int) -> bool:

@@ -5,7 +5,7 @@ Rows of the table `usage`; keys and values are JSON, as in all tables:
 
 | key | value |
 |---|---|
-| `["progress"]` | `Progress`: the position up to which `turns` is counted |
+| `["progress"]` | `UsagePosition`: the position up to which `turns` is counted |
 | `[start, length, "tenant", "model"]`, with a route also `"route", "experiment", "arm"` | `Tally` |
 
 A window closes when the watermark passes its end, and is published then. Turns that arrive later, within the grace
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tables.records import Change, Table, encode
+from tables.records import RowChange, Table, encode
 
 # Time for turns that are still on their way when a window ends. Without it, every busy window would be published twice.
 ARRIVAL_MS = 2000
@@ -68,7 +68,7 @@ class Tally(msgspec.Struct, frozen=True):
     duration: Latency = Latency()
 
 
-class Progress(msgspec.Struct, frozen=True):
+class UsagePosition(msgspec.Struct, frozen=True):
     """How far turns are counted.
 
     next: Offset in `turns` of the next turn to count.
@@ -142,7 +142,7 @@ class Windows:
         windows = cls(length, grace)
         for key, value in rows:
             if key == PROGRESS:
-                progress = msgspec.json.decode(value, type=Progress)
+                progress = msgspec.json.decode(value, type=UsagePosition)
                 windows.next, windows._newest, windows._forgotten = progress.next, progress.seen, progress.forgotten
             else:
                 windows._tallies[msgspec.json.decode(key, type=WindowKey)] = msgspec.json.decode(value, type=Tally)
@@ -190,16 +190,19 @@ class Windows:
             self._forgotten = max(self._forgotten, key.end)
             self._changed[key] = None
 
-    def drain(self) -> tuple[Change, ...]:
+    def drain(self) -> tuple[RowChange, ...]:
         """The changed rows and the progress; empty if no window has changed."""
         if not self._changed:
             return ()
         rows = [
-            Change(Table.USAGE, key.row, None if tally is None else encode(tally))
+            RowChange(Table.USAGE, key.row, None if tally is None else encode(tally))
             for key, tally in self._changed.items()
         ]
         self._changed.clear()
-        return (*rows, Change(Table.USAGE, PROGRESS, encode(Progress(self.next, self._newest, self._forgotten))))
+        return (
+            *rows,
+            RowChange(Table.USAGE, PROGRESS, encode(UsagePosition(self.next, self._newest, self._forgotten))),
+        )
 
     def _put(self, key: WindowKey, tally: Tally) -> None:
         self._tallies[key] = self._changed[key] = tally

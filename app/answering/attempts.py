@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from app.answering.kept import Kept
-from app.answering.run import Refused, Run
+from app.answering.run import RequestRefused, Run
 from app.answering.stage import Decide, Feature, Generate, Stage
 from app.delivery.accepted import Former
 from app.delivery.dead_letters import dead_letter_of
@@ -57,7 +57,7 @@ class Attempting(Stage):
         if run.inflight.attempts.lost >= MOST_ATTEMPTS:
             self._is_quarantined = True
             log.error("partition %s: request %s is quarantined: %s", run.partition.number, run.key, _QUARANTINED)
-            raise Refused(ErrorCode.ENGINE_ERROR, _QUARANTINED)
+            raise RequestRefused(ErrorCode.ENGINE_ERROR, _QUARANTINED)
         run.check()
         await self._begin()
         run.check()

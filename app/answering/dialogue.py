@@ -8,9 +8,9 @@ from app.delivery.accepted import Accepted
 from app.private.mask import NO_MASK, Mask
 from app.wire.event import RecalledTurn
 from app.wire.request import Message, Request, Role
-from models.interface.chat import ChatMessage, PastTurn, ToolCall
+from models.interface.chat import ChatMessage, ModelCall, PastTurn
 from tables.conversations import MemoryRules
-from tables.records import Conversation, Turn
+from tables.records import Conversation, KeptTurn
 from tables.tool_calls import NO_ROUNDS, ToolRounds
 
 
@@ -26,14 +26,14 @@ class Dialogue:
     """
 
     request: Request
-    memory: tuple[Turn, ...] = ()
+    memory: tuple[KeptTurn, ...] = ()
     recalled: tuple[RecalledTurn, ...] = ()
     rounds: ToolRounds = NO_ROUNDS
     written: str = ""
     mask: Mask = NO_MASK
 
 
-def memory_of(accepted: Accepted, conversation: Conversation | None, rules: MemoryRules) -> tuple[Turn, ...]:
+def memory_of(accepted: Accepted, conversation: Conversation | None, rules: MemoryRules) -> tuple[KeptTurn, ...]:
     """The turns that the request sees; one that brings its whole context sees none."""
     request = accepted.request
     if not request.sees_conversation:
@@ -45,7 +45,7 @@ class DialogueError(ValueError):
     """The request does not fit its conversation; one line for its sender."""
 
 
-def check_dialogue(request: Request, memory: tuple[Turn, ...]) -> None:
+def check_dialogue(request: Request, memory: tuple[KeptTurn, ...]) -> None:
     """Raise `DialogueError` unless the memory has what the request refers to."""
     if request.previous_request_id is not None and not memory:
         raise DialogueError(
@@ -59,20 +59,20 @@ def check_dialogue(request: Request, memory: tuple[Turn, ...]) -> None:
         raise DialogueError(f"tool_results: the last turn of the conversation has no open call {unknown[0]}")
 
 
-def question_of(request: Request, memory: tuple[Turn, ...]) -> str:
+def question_of(request: Request, memory: tuple[KeptTurn, ...]) -> str:
     """What the user says in this turn; results of calls belong to the turn that asked for them."""
     if request.tool_results is not None:
         return memory[-1].prompt if memory else ""
     return request.question
 
 
-def past_turns_of(request: Request, memory: tuple[Turn, ...]) -> list[PastTurn]:
+def past_turns_of(request: Request, memory: tuple[KeptTurn, ...]) -> list[PastTurn]:
     """The turns before this one."""
     past = memory[:-1] if request.tool_results is not None else memory
     return [PastTurn(turn.prompt, turn.answer, turn.steps, turn.before) for turn in past]
 
 
-def steps_of(request: Request, memory: tuple[Turn, ...]) -> tuple[ChatMessage, ...]:
+def steps_of(request: Request, memory: tuple[KeptTurn, ...]) -> tuple[ChatMessage, ...]:
     """The messages between what the user says and the answer."""
     if request.tool_results is not None:
         before = memory[-1].steps if memory else ()
@@ -119,6 +119,6 @@ def chat_message(message: Message) -> ChatMessage:
     )
 
 
-def ended_in(steps: tuple[ChatMessage, ...], text: str, calls: tuple[ToolCall, ...]) -> tuple[ChatMessage, ...]:
+def ended_in(steps: tuple[ChatMessage, ...], text: str, calls: tuple[ModelCall, ...]) -> tuple[ChatMessage, ...]:
     """The steps of a turn whose answer is `text` and these calls."""
     return (*steps, ChatMessage("assistant", text, calls=calls)) if calls else steps

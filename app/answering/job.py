@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from app.answering.dialogue import Dialogue, chat_message, check_dialogue, past_turns_of, question_of, steps_of
-from app.private.forms import Form
+from app.private.forms import MaskedForm
 from app.settings import Settings
 from app.wire.ids import seed_for
 from app.wire.limits import MAX_PROMPT_LOGPROBS, MAX_RECORD_BYTES, TOOL_ROUNDS
-from app.wire.request import Priority as RequestPriority
-from app.wire.request import Request, Role
+from app.wire.request import Priority, Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tools import NamedTool
 from app.wire.validation import prompt_bytes
@@ -23,22 +22,22 @@ from models.interface.generation import (
     ConstraintKind,
     GenerationDefaults,
     Job,
+    JobPriority,
     LowConfidence,
     OutputConstraint,
-    Priority,
     Sampling,
 )
 from models.prompts.builder import BuiltPrompt, PromptTooSlow
 from models.prompts.chat_template import NONE, TemplateValue
 from models.served.registry import Prompts, ServedModel
-from models.tools import Tool, ToolChoice, tool_constraint
+from models.tools import ModelTool, ToolChoice, tool_constraint
 from models.tools.format import ToolFormat
 
 PRIORITIES = MappingProxyType(
     {
-        RequestPriority.INTERACTIVE: Priority.INTERACTIVE,
-        RequestPriority.STANDARD: Priority.STANDARD,
-        RequestPriority.BATCH: Priority.BATCH,
+        Priority.INTERACTIVE: JobPriority.INTERACTIVE,
+        Priority.STANDARD: JobPriority.STANDARD,
+        Priority.BATCH: JobPriority.BATCH,
     }
 )
 
@@ -127,14 +126,14 @@ def _check_prompt_logprobs(request: Request, top: int, prompt: BuiltPrompt, sett
         )
 
 
-def tools_of(dialogue: Dialogue) -> list[Tool]:
+def tools_of(dialogue: Dialogue) -> list[ModelTool]:
     """The tools that the answer may call now. A `tool_choice` that demands a call is for the first round."""
     request, rounds = dialogue.request, dialogue.rounds.rounds
     if len(rounds) >= TOOL_ROUNDS:
         return []
     choice = request.tool_choice if not rounds or request.tool_choice == "none" else "auto"
     return [
-        Tool(
+        ModelTool(
             one.function.name,
             one.function.description or "",
             one.function.parameters or {},
@@ -216,14 +215,14 @@ def _sampling(request: Request, model: ServedModel, number: int) -> Sampling:
 
 
 def _tool_constraint(
-    dialogue: Dialogue, tools: list[Tool], model: ServedModel, form: ToolFormat, content: OutputConstraint | None
+    dialogue: Dialogue, tools: list[ModelTool], model: ServedModel, form: ToolFormat, content: OutputConstraint | None
 ) -> OutputConstraint:
     """`content`: that of an answer without calls."""
     request, is_first = dialogue.request, not dialogue.rounds.rounds
     named = is_first and isinstance(request.tool_choice, NamedTool)
     is_required = named or (is_first and request.tool_choice == "required")
     if dialogue.mask:
-        shown = Form(dialogue.mask, hides=False)
+        shown = MaskedForm(dialogue.mask, hides=False)
         tools = [dataclasses.replace(tool, parameters=shown.schema(tool.parameters)) for tool in tools]
     return tool_constraint(
         form,

@@ -20,12 +20,12 @@ from app.settings import Settings
 from app.wire.error import WireError
 from app.wire.event import ErrorInfo, EventType, Plan, TokenEvent
 from app.wire.limits import MAX_RECORD_BYTES, MAX_USER_LENGTH, json_bytes
-from app.wire.tools import ToolCall as ToolCallOnWire
+from app.wire.tools import ToolCall
 from app.wire.turn import Timing, Turn
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 from models.interface.generation import FinishReason, Usage
 from tables import records
-from tables.records import Change, Ended, Table
+from tables.records import Ended, RowChange, Table
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +46,15 @@ class Kept:
     """
 
     turn: Turn | None = None
-    row: records.Turn | None = None
+    row: records.KeptTurn | None = None
     is_empty: bool = False
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RowChange, ...] = ()
     outputs: tuple[Outgoing, ...] = ()
 
     def with_output(self, output: Outgoing) -> Kept:
         return dataclasses.replace(self, outputs=(*self.outputs, output))
 
-    def with_change(self, change: Change) -> Kept:
+    def with_change(self, change: RowChange) -> Kept:
         return dataclasses.replace(self, changes=(*self.changes, change))
 
     def without_texts(self) -> Kept:
@@ -87,14 +87,14 @@ def commit_of(run: Run, leaves: Sequence[Leave], end: TokenEvent, now: int) -> C
         remembered = run.rules.remember(run.conversation, kept.row, accepted.at)
         remembered = msgspec.structs.replace(remembered, erased_at=run.marks.at)
         key = records.key(*accepted.conversation)
-        changes.insert(0, Change(Table.CONVERSATIONS, key, records.encode(remembered)))
+        changes.insert(0, RowChange(Table.CONVERSATIONS, key, records.encode(remembered)))
     audit = audit_of_request(accepted, run.answer, end, now)
     return _within_records(Commit(accepted.record, tuple(changes), tuple(outputs), audit))
 
 
-def ended_row(accepted: Accepted, now: int) -> Change:
+def ended_row(accepted: Accepted, now: int) -> RowChange:
     """The row that says that the request has ended."""
-    return Change(Table.ENDED, records.key(*accepted.key), records.encode(Ended(now)))
+    return RowChange(Table.ENDED, records.key(*accepted.key), records.encode(Ended(now)))
 
 
 def _within_records(commit: Commit) -> Commit:
@@ -112,7 +112,7 @@ def _within_records(commit: Commit) -> Commit:
     return commit if len(rows) == len(commit.changes) else dataclasses.replace(commit, changes=rows)
 
 
-def kept_bytes(accepted: Accepted, memory: tuple[records.Turn, ...], plan: Plan) -> int:
+def kept_bytes(accepted: Accepted, memory: tuple[records.KeptTurn, ...], plan: Plan) -> int:
     """Bytes, as JSON, of what its turn will keep beside the answer: on `turns`, or in its conversation."""
     request = accepted.request
     size = json_bytes(question_of(request, memory)) + len(records.encode(plan.private or ()))
@@ -123,9 +123,9 @@ def kept_bytes(accepted: Accepted, memory: tuple[records.Turn, ...], plan: Plan)
 
 def _kept(run: Run, end: TokenEvent, now: int) -> Kept:
     request, answer, memory = run.accepted.request, run.answer, run.memory
-    calls = tuple(ToolCall(call.name, call.arguments, call.id) for call in end.tool_calls or ())
+    calls = tuple(ModelCall(call.name, call.arguments, call.id) for call in end.tool_calls or ())
     text = beginning_of(request) + answer.text_of_round
-    row = records.Turn(
+    row = records.KeptTurn(
         request_id=request.request_id,
         prompt=question_of(request, memory),
         answer="" if calls else text,
@@ -143,7 +143,7 @@ def _kept(run: Run, end: TokenEvent, now: int) -> Kept:
 def _turn(run: Run, end: TokenEvent, now: int) -> Turn:
     accepted, answer, plan = run.accepted, run.answer, run.answer.plan
     request, started = accepted.request, run.inflight.timeline.started
-    calls = tuple(ToolCallOnWire(one.id, one.name, one.arguments) for one in end.tool_calls or ())
+    calls = tuple(ToolCall(one.id, one.name, one.arguments) for one in end.tool_calls or ())
     return Turn(
         request_id=request.request_id,
         user_id=request.user_id,
@@ -193,7 +193,7 @@ def refusal_of(record: Record, error: WireError, *, known: bool, settings: Setti
     audit = () if known and not outputs else audit_of_refusal(user_id, error, now)
     if error.request_id is None or known or len(user_id) > MAX_USER_LENGTH:
         return Refusal(Commit(record, (), outputs, audit))
-    ended = Change(Table.ENDED, records.key(user_id, error.request_id), records.encode(Ended(now)))
+    ended = RowChange(Table.ENDED, records.key(user_id, error.request_id), records.encode(Ended(now)))
     event = TokenEvent(
         type=EventType.ERROR,
         request_id=error.request_id,

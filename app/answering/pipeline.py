@@ -25,7 +25,7 @@ from app.answering.dialogue import DialogueError
 from app.answering.job import UnsupportedError, job_of, prompt_of
 from app.answering.kept import kept_bytes
 from app.answering.off_loop import INLINE
-from app.answering.run import Over, Refused, Run
+from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Ending, Feature, Generate, deciding, generating, rounds
 from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
@@ -82,7 +82,7 @@ class Answering:
             return await self._end(await rounds(self.stages, self._round)())
         except Over as over:
             return await self._end(over.end)
-        except Refused as refused:
+        except RequestRefused as refused:
             return await self.run.answer.error(refused.code, str(refused))
 
     async def _decide(self) -> None:
@@ -98,7 +98,7 @@ class Answering:
             answer.write_as(model)
         size = kept_bytes(self.run.accepted, self.run.memory, plan)
         if size > MAX_KEPT_BYTES and former.answer is None:
-            raise Refused(ErrorCode.PROMPT_TOO_LONG, _too_long(size))
+            raise RequestRefused(ErrorCode.PROMPT_TOO_LONG, _too_long(size))
         answer.keep_room(size)
         for stage in self.stages:
             plan = stage.read(plan, self.run.memory)
@@ -110,7 +110,7 @@ class Answering:
         """One model reads its prompt and writes."""
         model, answer = self.run.model(), self.run.answer
         if model is None:
-            raise Refused(ErrorCode.MODEL_NOT_FOUND, "model: it is not served here")
+            raise RequestRefused(ErrorCode.MODEL_NOT_FOUND, "model: it is not served here")
         answer.write_as(model)
         prompt, job = await self._job(model)
         answer.prompt_digest, answer.tells_reasoning = prompt.digest, job.reasoning is not None
@@ -130,7 +130,7 @@ class Answering:
                 # What is left goes out together with the end.
                 if not self.run.has_all_events:
                     await answer.pause()
-        raise Refused(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
+        raise RequestRefused(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
 
     async def _write(self, delta: Delta, prompt_tokens: int) -> None:
         """Write the tokens, or raise `Over` if no record can hold them."""
@@ -154,9 +154,9 @@ class Answering:
             job = job_of(dialogue, prompt, model, self.run.settings, answer.generated, answer.logprobs)
             return prompt, dataclasses.replace(job, trace=self.run.inflight.trace_headers)
         except PromptTooLong as error:
-            raise Refused(ErrorCode.PROMPT_TOO_LONG, str(error)) from None
+            raise RequestRefused(ErrorCode.PROMPT_TOO_LONG, str(error)) from None
         except (PromptError, UnsupportedError, DialogueError, ConstraintError) as error:
-            raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def _engine(self, model: ServedModel) -> Generate:
         """The innermost ring: the engine's own events, until the request is stopped."""

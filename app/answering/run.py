@@ -22,13 +22,13 @@ from models.served.registry import ModelRegistry, ServedModel
 from tables import records
 from tables.conversations import MemoryRules
 from tables.erasures import Marks
-from tables.records import Conversation, Table, Turn
+from tables.records import Conversation, KeptTurn, Table
 
 T = TypeVar("T")
 See = Callable[[Dialogue], Awaitable[Dialogue]]
 
 
-class Refused(Exception):  # noqa: N818 - no failure: it ends an answer
+class RequestRefused(Exception):  # noqa: N818 - no failure: it ends an answer
     """The answer ends with this error; the message is one line for the sender."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
@@ -156,7 +156,7 @@ class Run:
         if self.erased_at < self.marks.at:
             self.conversation, self.memory = None, ()
 
-    def remembered(self) -> tuple[Conversation | None, tuple[Turn, ...]]:
+    def remembered(self) -> tuple[Conversation | None, tuple[KeptTurn, ...]]:
         """The conversation as it is stored now, and the turns of it that the request sees. Rows that an erasure has
         not deleted yet count as deleted.
         """

@@ -24,10 +24,10 @@ from app.delivery.accepted import Former
 from app.delivery.inflight import Outcome
 from app.delivery.observer import UNOBSERVED, Observer
 from app.policy.file import Policy
-from app.policy.watch import Change
+from app.policy.watch import PolicyChange
 from app.wire.event import Plan
 from models.interface.generation import End, Failure, Job, StreamEvent
-from tables.records import Turn
+from tables.records import KeptTurn
 
 Ending = End | Failure
 Decide = Callable[[Plan], Awaitable[Plan]]
@@ -45,7 +45,7 @@ class Feature:
 
     observer: Observer = UNOBSERVED
 
-    async def prepare(self, policy: Policy) -> Change | None:  # noqa: ARG002
+    async def prepare(self, policy: Policy) -> PolicyChange | None:  # noqa: ARG002
         """Load what the policy needs; None if that is nothing. Raises `PolicyError`, and keeps nothing then."""
         return None
 
@@ -83,7 +83,7 @@ class Stage:
         """Add to the plan before the first token. Without `then`, the inner stages decide nothing."""
         return await then(plan)
 
-    def read(self, plan: Plan, memory: Sequence[Turn]) -> Plan:
+    def read(self, plan: Plan, memory: Sequence[KeptTurn]) -> Plan:
         """The conversation was read. Nothing is awaited between this and the write of the plan: no erasure passes."""
         del memory
         return plan

@@ -15,7 +15,7 @@ _Z = 1.96
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Interval:
     """A figure and its 95 % interval."""
 
     value: float
@@ -62,7 +62,7 @@ class ArmSummary:
         }
 
 
-def wilson(hits: int, of: int) -> Estimate | None:
+def wilson(hits: int, of: int) -> Interval | None:
     """A share with the interval of Wilson (1927), which is right for few hits, too; None without any."""
     if not of:
         return None
@@ -73,10 +73,10 @@ def wilson(hits: int, of: int) -> Estimate | None:
     # At both ends the interval touches the end, but for the last digits of a float.
     least = (middle - spread) / scale if hits else 0.0
     most = (middle + spread) / scale if hits < of else 1.0
-    return Estimate(share, least, most)
+    return Interval(share, least, most)
 
 
-def bootstrapped(values: Sequence[float], figure: Callable[[Any], Any]) -> Estimate | None:
+def bootstrapped(values: Sequence[float], figure: Callable[[Any], Any]) -> Interval | None:
     """A figure of `values`, with the percentile interval of the bootstrap; None without values.
 
     `figure` maps values [..., n] to figures [...].
@@ -86,7 +86,7 @@ def bootstrapped(values: Sequence[float], figure: Callable[[Any], Any]) -> Estim
     given = np.asarray(values, dtype=float)
     samples = np.random.default_rng(1).choice(given, (_RESAMPLES, len(given)))
     low, high = np.quantile(figure(samples), (0.025, 0.975))
-    return Estimate(float(figure(given)), float(low), float(high))
+    return Interval(float(figure(given)), float(low), float(high))
 
 
 def _quantile(share: float) -> Callable[[Any], Any]:

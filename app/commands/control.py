@@ -21,7 +21,7 @@ from app.wire.limits import MAX_NAME_LENGTH, REQUEST_ID_FORM, is_conversation_id
 from tables.erasures import Scope
 
 if TYPE_CHECKING:
-    from app.gateway.erasure.erasures import Erasures
+    from app.gateway.erasure.erasures import ErasureBook
 
 _PATIENCE_S = 15.0
 _CHECK_EVERY_S = 0.1
@@ -87,11 +87,11 @@ async def _sent(settings: Settings, control: Cancel | Erase | EraseConversation)
 
 
 async def _erase(settings: Settings, scope: Scope, *, waits: bool) -> None:
-    from app.gateway.erasure.erasures import Erasures
+    from app.gateway.erasure.erasures import ErasureBook
 
     topic = settings.topic("controls")
     partitions = (await partitions_of(settings.cluster, [topic]))[topic]
-    erasures = Erasures(settings, partitions, lambda *_: None, lambda *_: None)
+    erasures = ErasureBook(settings, partitions, lambda *_: None, lambda *_: None)
     if waits:
         await erasures.start()
     try:
@@ -104,7 +104,7 @@ async def _erase(settings: Settings, scope: Scope, *, waits: bool) -> None:
         await erasures.stop()
 
 
-async def _until_done(settings: Settings, erasures: Erasures, scope: Scope, partitions: int) -> None:
+async def _until_done(settings: Settings, erasures: ErasureBook, scope: Scope, partitions: int) -> None:
     from app.gateway.erasure.report import report
 
     hint = asyncio.get_running_loop().call_later(

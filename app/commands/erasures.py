@@ -27,7 +27,7 @@ def asked_to_erase(record: ConsumerRecord) -> Scope | None:
     return Scope(control.user_id, control.conversation_id) if isinstance(control, Erase | EraseConversation) else None
 
 
-class Erasures:
+class AskedErasures:
     """What was asked to be erased since it was opened; made by `erasures_from_now`."""
 
     def __init__(self, controls: AIOKafkaConsumer) -> None:
@@ -47,7 +47,7 @@ class Erasures:
 
 
 @asynccontextmanager
-async def erasures_from_now(settings: Settings) -> AsyncIterator[Erasures]:
+async def erasures_from_now(settings: Settings) -> AsyncIterator[AskedErasures]:
     """Open it before the turns are read. Raises `KafkaUnusableError`."""
     topic = settings.topic("controls")
     count = (await partitions_of(settings.cluster, [topic]))[topic]
@@ -56,6 +56,6 @@ async def erasures_from_now(settings: Settings) -> AsyncIterator[Erasures]:
     await start(controls)
     try:
         await seek(controls, controls.assignment(), Edge.END)
-        yield Erasures(controls)
+        yield AskedErasures(controls)
     finally:
         await stop(controls)

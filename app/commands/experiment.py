@@ -10,7 +10,7 @@ import msgspec
 from rich import box
 from rich.table import Table
 
-from app.commands.arms import ArmSummary, Estimate
+from app.commands.arms import ArmSummary, Interval
 from app.commands.moment import Moment
 from app.commands.scan import records_since
 from app.commands.terminal import WrongUseError, note, print_table, run, settings_of_terminal
@@ -118,7 +118,7 @@ def _count(summary: ArmSummary, turn: Turn, prices: PriceList) -> None:
 
 
 def _plain(value: Any) -> Any:
-    return asdict(value) if isinstance(value, Estimate) else value
+    return asdict(value) if isinstance(value, Interval) else value
 
 
 def _show(figures: list[dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from aiokafka.errors import KafkaError
 
 from app.commands.moment import Moment, check_period
-from app.commands.stored_turns import Choice, stored_turns
+from app.commands.stored_turns import TurnFilter, stored_turns
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.features.guard.stored import hiding_by
 from app.features.guard.texts import indexed_turn
@@ -68,7 +68,7 @@ def export(file: IO[bytes], users: IO[bytes] | None, by: str, **options: object)
     turns, answers that did not end in `stop`, answers with calls of tools, and those that repeat another one. Private
     values that the guard has found are placeholders.
     """
-    choice = Choice(**options)  # type: ignore[arg-type]
+    choice = TurnFilter(**options)  # type: ignore[arg-type]
     check_period(choice.since, choice.until)
     settings = settings_of_terminal()
     try:
@@ -94,7 +94,7 @@ def listed_users(lines: IO[bytes]) -> frozenset[str]:
 
 
 async def _export(
-    settings: Settings, choice: Choice, consent: Consent, hide: HideStored, file: IO[bytes], *, by_turn: bool
+    settings: Settings, choice: TurnFilter, consent: Consent, hide: HideStored, file: IO[bytes], *, by_turn: bool
 ) -> _Exported:
     done = _Exported()
     try:

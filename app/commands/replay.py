@@ -13,10 +13,10 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from app.commands.erasures import Erasures, erasures_from_now
+from app.commands.erasures import AskedErasures, erasures_from_now
 from app.commands.moment import Moment, check_period
 from app.commands.served_models import check_model
-from app.commands.stored_turns import Choice, stored_turns
+from app.commands.stored_turns import TurnFilter, stored_turns
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start, stop
 from app.policy.check import read_policy
@@ -87,7 +87,7 @@ def replay(since: int, until: int | None, tenant: str | None, user: str | None, 
     remembered and not indexed, and count in the usage of their users' tenants. Erased turns are left out.
     """
     check_period(since, until)
-    settings, choice, how = settings_of_terminal(), Choice(since, until, tenant, user, former), Way(**way)
+    settings, choice, how = settings_of_terminal(), TurnFilter(since, until, tenant, user, former), Way(**way)
     _check_topic(settings, how.topic)
     counts = run(_replay(settings, choice, how))
     note(", ".join(f"{count} {what}" for what, count in counts.items()) or "no such turns")
@@ -111,7 +111,7 @@ def _check_topic(settings: Settings, topic: str | None) -> None:
         raise WrongUseError(f"--topic: {topic!r} is the topic of an intake, which would answer the answers")
 
 
-async def _replay(settings: Settings, choice: Choice, way: Way) -> Counter[str]:
+async def _replay(settings: Settings, choice: TurnFilter, way: Way) -> Counter[str]:
     cluster, topic = settings.cluster, settings.topic
     counts_of = await partitions_of(cluster, [topic("requests"), topic("tokens")])
     if way.topic is not None:
@@ -145,11 +145,11 @@ class _Replay:
     way: Way
     requests: AIOKafkaProducer
     tokens: TokenReader
-    erasures: Erasures
+    erasures: AskedErasures
     counts: Counter[str]
     begun: int = 0
 
-    async def run(self, choice: Choice) -> None:
+    async def run(self, choice: TurnFilter) -> None:
         places = asyncio.Semaphore(self.way.at_once)
 
         async def ask(turn: Turn, before: Iterable[Turn]) -> None:

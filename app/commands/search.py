@@ -18,7 +18,7 @@ from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.process.printable import printable, printable_json
 from app.search.opening import open_vectors
 from app.search.query import TurnSearch
-from app.search.rows import Role
+from app.search.rows import TurnSide
 from app.search.vector_store import Hit, IndexAwayError, IndexMismatchError, Query, SearchError, VectorStore
 from app.settings import Settings
 from models.embedder import EmbedderError, load_embedder
@@ -123,7 +123,7 @@ def _query(text: str, options: dict[str, Any]) -> Query:
         text=text,
         limit=options["limit"],
         conversation_id=options.get("conversation"),
-        role=role and Role(role),
+        role=role and TurnSide(role),
         since=options.get("since"),
         until=options.get("until"),
         full_text=not options.get("dense"),

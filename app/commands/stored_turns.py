@@ -20,7 +20,7 @@ from tables.erasures import ErasedUntil
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TurnFilter:
     """Which turns: those that ended from `since` on and before `until`, Unix milliseconds."""
 
     since: int
@@ -43,7 +43,7 @@ class Choice:
 
 
 async def stored_turns(
-    settings: Settings, choice: Choice, context_ms: int = 0
+    settings: Settings, choice: TurnFilter, context_ms: int = 0
 ) -> AsyncIterator[tuple[int, list[Turn]]]:
     """Each partition with its turns, in their order; turns without texts are left out. With `context_ms` those of the
     same conversations are among them that ended so long before `since`, or were answered by another model.

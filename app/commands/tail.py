@@ -38,7 +38,7 @@ class _Topic(click.Choice[str]):
         return value if isinstance(value, str) and value not in self.choices else super().convert(value, param, ctx)
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class TopicArgument(msgspec.Struct, frozen=True, kw_only=True):
     """Which records to print."""
 
     topic: str
@@ -69,7 +69,7 @@ def tail(**options: Any) -> None:
 
     TOPIC is one of Parley's, or one that the policy file names for an intake or an egress.
     """
-    settings, choice = settings_of_terminal(), Choice(**options)
+    settings, choice = settings_of_terminal(), TopicArgument(**options)
     run(_tail(settings, choice, _named(settings, choice.topic)))
 
 
@@ -90,7 +90,7 @@ def _named(settings: Settings, topic: str) -> str:
     return topic
 
 
-async def _tail(settings: Settings, choice: Choice, topic: str) -> None:
+async def _tail(settings: Settings, choice: TopicArgument, topic: str) -> None:
     cluster = settings.cluster
     partitions = _partitions(choice, (await partitions_of(cluster, [topic]))[topic])
     records = consumer(cluster)
@@ -104,7 +104,7 @@ async def _tail(settings: Settings, choice: Choice, topic: str) -> None:
         await stop(records)
 
 
-async def _print(records: AIOKafkaConsumer, choice: Choice) -> None:
+async def _print(records: AIOKafkaConsumer, choice: TopicArgument) -> None:
     assigned = records.assignment()
     await seek(records, assigned, Edge.BEGINNING if choice.from_beginning else Edge.END)
     ends = None if choice.follow else await records.end_offsets(assigned)
@@ -126,7 +126,7 @@ async def _is_before(records: AIOKafkaConsumer, ends: dict[TopicPartition, int])
     return any(position < end for position, end in positions)
 
 
-def _partitions(choice: Choice, count: int) -> list[int]:
+def _partitions(choice: TopicArgument, count: int) -> list[int]:
     if choice.partition is not None:
         if choice.partition >= count:
             raise WrongUseError(f"--partition {choice.partition}: the topic has the partitions 0 to {count - 1}")

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 _RETRY_S = 2.0
 
 
-class Follower:
+class TopicTask:
     """Reads one partition of a topic, read_committed."""
 
     def __init__(self, reader: AIOKafkaConsumer, at: TopicPartition) -> None:
@@ -42,7 +42,7 @@ async def follow(
     at: TopicPartition,
     open_reader: Callable[[], AIOKafkaConsumer],
     start: Callable[[], int],
-    read: Callable[[Follower], Awaitable[Any]],
+    read: Callable[[TopicTask], Awaitable[Any]],
 ) -> None:
     """Let `read` read the partition of a topic from the offset `start()` on, until it returns.
 
@@ -60,13 +60,13 @@ async def follow(
 
 
 async def _read(
-    at: TopicPartition, reader: AIOKafkaConsumer, start: int, read: Callable[[Follower], Awaitable[Any]]
+    at: TopicPartition, reader: AIOKafkaConsumer, start: int, read: Callable[[TopicTask], Awaitable[Any]]
 ) -> None:
     try:
         await reader.start()
         reader.assign([at])
         first = (await reader.beginning_offsets([at]))[at]
         reader.seek(at, max(first, start))
-        await read(Follower(reader, at))
+        await read(TopicTask(reader, at))
     finally:
         await stop_client(reader)

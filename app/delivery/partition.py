@@ -62,7 +62,7 @@ _NEXT = {
 }
 
 
-class Host(Protocol):
+class PartitionEvents(Protocol):
     """What a partition reports to its worker."""
 
     def receive(self, partition: Partition, record: Record) -> None:
@@ -94,7 +94,7 @@ Receive = Callable[["Partition", Record], None]
 class Partition:
     """Accepts records from the start and takes ownership after `allow_take_over`; `close` it when it is revoked."""
 
-    def __init__(self, context: PartitionContext, host: Host, on_load: Callable[[Partition], None]) -> None:
+    def __init__(self, context: PartitionContext, host: PartitionEvents, on_load: Callable[[Partition], None]) -> None:
         self.context = context
         self.state = State.TAKING_OVER
         self.paused: set[str] = set()

@@ -13,8 +13,8 @@ from app.delivery.commits.log_end import LogEnd
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import OpenStore, PartitionContext
-from app.delivery.partition import Host, Partition, Receive, State
-from app.delivery.record import REQUESTS, TURNS, Record, Source
+from app.delivery.partition import Partition, PartitionEvents, Receive, State
+from app.delivery.record import REQUESTS, TURNS, Record, RecordSource
 from app.delivery.resume.token_producer import TokenProducer
 from app.delivery.standby import Standbys
 from app.settings import Settings
@@ -30,8 +30,8 @@ class Partitions:
     def __init__(
         self,
         settings: Settings,
-        host: Host,
-        source: Source,
+        host: PartitionEvents,
+        source: RecordSource,
         *,
         clients: Clients | None = None,
         open_store: OpenStore = PartitionStore.open,

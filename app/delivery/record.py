@@ -26,7 +26,7 @@ owner holds them together.
 HeaderList = Sequence[tuple[str, bytes | None]]
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """The consumer group.
 
     It promises: from `Partitions.assigned` to the next `revoked`, the records of a partition come in the order of

@@ -23,7 +23,7 @@ from app.settings import Settings
 from tables.conversations import MemoryRules
 from tables.erasures import Scope
 from tables.expiry import some, tombstones
-from tables.records import Change, Erased, Table, key_parts
+from tables.records import Erased, RowChange, Table, key_parts
 from tables.store_errors import CorruptStoreError
 
 _REST_S = 0.02
@@ -38,7 +38,7 @@ REPEATED_FOR_MS = 2 * 3_600_000
 """Marks older than this need no repeated deletion from the index."""
 
 
-class Index(Protocol):
+class ExpiringRows(Protocol):
     """What a sweep asks of the index of turns."""
 
     def erase_again(self, partition: Partition, marks: Iterable[tuple[Scope, Erased]]) -> None:
@@ -54,7 +54,7 @@ class Sweeper:
         settings: Settings,
         rules: MemoryRules,
         partitions: Partitions,
-        index: Index,
+        index: ExpiringRows,
         observer: Observer = UNOBSERVED,
     ) -> None:
         self._settings = settings
@@ -129,7 +129,7 @@ class Sweeper:
             self._observer.swept(partition.number, scanned - deleted, deleted)
 
     @staticmethod
-    def _in_use(partition: Partition, row: Change) -> bool:
+    def _in_use(partition: Partition, row: RowChange) -> bool:
         if row.table is not Table.CONVERSATIONS:
             return False
         conversation, inflight = key_parts(row.key), partition.ownership.inflight_requests.values()

@@ -14,7 +14,7 @@ from app.demo.recall import recall
 from app.demo.screen import Screen
 from app.demo.script import RECALL, SPEAKERS
 from app.demo.talk import talk
-from app.local.instance import Addresses, LocalInstance
+from app.local.instance import Endpoints, LocalInstance
 from app.local.jars import kafka_jars
 from app.local.report import LocalError, Report, silent
 from app.process.folder_lock import locked
@@ -59,7 +59,7 @@ class Show:
                     self._wait(addresses, worker, gateway, tools)
 
     async def _perform(
-        self, addresses: Addresses, worker: DemoWorker, gateway: DemoGateway, tools: DemoTools, begun: float
+        self, addresses: Endpoints, worker: DemoWorker, gateway: DemoGateway, tools: DemoTools, begun: float
     ) -> None:
         settings = self._settings.model_copy(update={"broker": addresses.broker, "milvus_uri": addresses.milvus_uri})
         async with TokenReader(settings.cluster, settings.topic("tokens")) as reader:
@@ -87,7 +87,7 @@ class Show:
                 raise LocalError(f"the worker was not ready after {READY_TIMEOUT_S:.0f} s; see {worker.process.log}")
             await asyncio.sleep(0.05)
 
-    def _wait(self, addresses: Addresses, *parts: DemoPart) -> None:
+    def _wait(self, addresses: Endpoints, *parts: DemoPart) -> None:
         self._report(f"Kafka is at {addresses.broker}, Milvus at {addresses.milvus_uri}")
         settings = "".join(f"{name}={value} " for name, value in addresses.as_settings().items())
         prefix = settings if self._instance.env_file.is_of_another else ""

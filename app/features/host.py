@@ -14,7 +14,7 @@ from models.served.registry import ModelRegistry
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class WorkerParts:
     """`embedder` is None in a worker that indexes nothing. `clock` is monotonic, in seconds; `now` is the
     broker's clock in Unix milliseconds; `owned` are the partitions of this worker.
     """

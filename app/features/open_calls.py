@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from app.delivery.resume.recovery import RequestKey
 from tables import records
-from tables.records import Change, Table
+from tables.records import RowChange, Table
 from tables.store import PartitionStore
 from tables.tool_calls import ToolRounds, row
 
@@ -36,7 +36,7 @@ class OpenCalls:
         raw = self._store.get(Table.CALLS, records.key(*key))
         return None if raw is None else records.decode_row(raw, ToolRounds)
 
-    def decide(self, key: RequestKey, rounds: ToolRounds) -> Change:
+    def decide(self, key: RequestKey, rounds: ToolRounds) -> RowChange:
         """Keep the decision; returns the change to commit."""
         self._decided[key] = rounds
         return row(*key, rounds)

@@ -35,7 +35,7 @@ from app.features.guard.guard import Guard
 from app.features.guard.masking import Masking
 from app.features.guard.metrics import guard_families
 from app.features.guard.moderation import Moderation
-from app.features.host import Host
+from app.features.host import WorkerParts
 from app.features.quota.metrics import budget_families
 from app.features.quota.stage import Quota
 from app.features.recall.metrics import recall_families
@@ -59,7 +59,7 @@ class Features:
     cache: Cache
 
 
-def features_of(host: Host, guard: Guard | None = None) -> Features:
+def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
     """Without a `guard` that is loaded already, the one of the policy."""
     guard = guard or Guard(host.policy)
     quota = Quota.of(host)

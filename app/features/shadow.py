@@ -32,7 +32,7 @@ from app.settings import Settings
 from app.wire.comparison import Comparison
 from app.wire.event import Plan
 from app.wire.request import Request
-from models.interface.generation import ConstraintError, Delta, End, Failure, FinishReason, Priority
+from models.interface.generation import ConstraintError, Delta, End, Failure, FinishReason, JobPriority
 from models.interface.unexpected import type_and_line
 from models.prompts.builder import PromptError, PromptTooLong
 from models.quantization.rouge import rouge_l
@@ -147,7 +147,7 @@ class Shadowed(Stage):
             recalled = run.answer.plan.recalled or ()
             dialogue = await run.see(Dialogue(run.accepted.request, run.memory, recalled))
             job = job_of(dialogue, await prompt_of(dialogue, model, settings, run.accepted.at), model, settings)
-            job = dataclasses.replace(job, id=f"{job.id}#shadow", priority=Priority.BATCH)
+            job = dataclasses.replace(job, id=f"{job.id}#shadow", priority=JobPriority.BATCH)
             asked = InFlight(run.accepted)
             async with run.batches.stream(run.partition.number, model.engine, job, asked) as stream:
                 async for event in stream:

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from app.answering.kept import Kept
-from app.answering.run import Over, Refused, Run
+from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Round, Stage
 from app.delivery.accepted import Former
 from app.delivery.commits.commit import Commit
@@ -33,9 +33,8 @@ from app.wire.error import ErrorCode
 from app.wire.event import TOOL_CALLS, TOOL_RESULTS, Plan
 from app.wire.limits import TOOL_TIMEOUT_MS
 from app.wire.tool_records import ToolCallRecord
-from app.wire.tools import ToolCall as ToolCallOnWire
-from app.wire.tools import ToolMode
-from models.interface.chat import ToolCall
+from app.wire.tools import ToolCall, ToolMode
+from models.interface.chat import ModelCall
 from models.interface.generation import End, FinishReason
 from tables import records
 from tables.tool_calls import ToolRound, ToolRounds, fits, row
@@ -89,7 +88,7 @@ class Calling(Stage):
             message = (
                 f"{most} answers of this user wait for the results of tools; try again when some of them have ended"
             )
-            raise Refused(ErrorCode.OVERLOADED, message)
+            raise RequestRefused(ErrorCode.OVERLOADED, message)
         return await then(plan)
 
     async def round(self, then: Round) -> Ending:
@@ -116,7 +115,7 @@ class Calling(Stage):
             end=answer.index,
             text=answer.text_of_round,
             reasoning=answer.reasoning_of_round,
-            calls=tuple(ToolCall(call.name, call.arguments, answer.call_id(at)) for at, call in enumerate(end.calls)),
+            calls=tuple(ModelCall(call.name, call.arguments, answer.call_id(at)) for at, call in enumerate(end.calls)),
             usage=end.usage,
             asked_at=now,
             expires_at=now + self._timeout_ms(),
@@ -179,7 +178,7 @@ class Calling(Stage):
     def _timeout_ms(self) -> int:
         return self.run.accepted.request.tool_timeout_ms or TOOL_TIMEOUT_MS
 
-    def _record(self, one: ToolRound, call: ToolCall) -> Outgoing:
+    def _record(self, one: ToolRound, call: ModelCall) -> Outgoing:
         request, inflight = self.run.accepted.request, self.run.inflight
         record = ToolCallRecord(
             tool_call_id=call.id,
@@ -201,7 +200,7 @@ class Calling(Stage):
         rounds = self.run.answer.rounds.without_results(CANCELLED)
         turn = kept.turn
         if turn is not None and rounds.rounds and not self.run.hides_turn:
-            made = tuple(ToolCallOnWire(call.id, call.name, call.arguments) for call in rounds.calls)
+            made = tuple(ToolCall(call.id, call.name, call.arguments) for call in rounds.calls)
             turn = msgspec.structs.replace(turn, tool_calls=(*made, *(turn.tool_calls or ())) or None)
         gone = row(*self.run.key, None)
         is_empty = kept.is_empty and not rounds.rounds
@@ -213,7 +212,7 @@ class Calling(Stage):
         self._calls.forget(self.run.key)
 
 
-def _with_steps(kept: records.Turn | None, rounds: ToolRounds) -> records.Turn | None:
+def _with_steps(kept: records.KeptTurn | None, rounds: ToolRounds) -> records.KeptTurn | None:
     """The turn with the rounds before the calls in which it ends."""
     if kept is None:
         return None
@@ -222,9 +221,9 @@ def _with_steps(kept: records.Turn | None, rounds: ToolRounds) -> records.Turn |
     return msgspec.structs.replace(kept, steps=(*kept.steps[:at], *made, *kept.steps[at:]))
 
 
-def _waits_for(calls: Sequence[ToolCall]) -> str:
+def _waits_for(calls: Sequence[ModelCall]) -> str:
     return f"the answer waits for {', '.join(dict.fromkeys(call.name for call in calls))}"
 
 
-def _shown_call(call: ToolCall) -> dict[str, str]:
+def _shown_call(call: ModelCall) -> dict[str, str]:
     return {"id": call.id, "name": call.name, "arguments": call.arguments}

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from app.foreign import refusals
-from app.foreign.source import Source
+from app.foreign.source import ForeignSource
 from app.policy.foreign import EgressRules, IntakeRules
 from app.wire import json_codec
 from app.wire.codec import decode
@@ -36,7 +36,7 @@ class Made:
 
 
 def request_of(
-    rules: IntakeRules, fields: Mapping[str, Any], key: bytes | None, source: Source, *, max_prompt_bytes: int
+    rules: IntakeRules, fields: Mapping[str, Any], key: bytes | None, source: ForeignSource, *, max_prompt_bytes: int
 ) -> Made:
     """The request in a foreign record with these fields. Raises `WireError` that names all that is missing, in words
     of those who write the records.

@@ -12,7 +12,7 @@ _DIGEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ForeignSource:
     """`timestamp` is the foreign record's, in Unix milliseconds."""
 
     topic: str
@@ -36,7 +36,7 @@ class Source:
         return INTAKE_FROM, f"{self.topic}:{self.partition}:{self.offset}:{self.timestamp}".encode()
 
 
-def source_of(headers: HeaderPairs) -> Source | None:
+def source_of(headers: HeaderPairs) -> ForeignSource | None:
     """The source that the headers name; None if it is none, or not readable."""
     value = next((value for name, value in headers if name == INTAKE_FROM), None)
     try:
@@ -44,4 +44,4 @@ def source_of(headers: HeaderPairs) -> Source | None:
         partition, offset, timestamp = map(int, numbers)
     except ValueError:
         return None
-    return Source(topic, partition, offset, timestamp)
+    return ForeignSource(topic, partition, offset, timestamp)

@@ -16,20 +16,20 @@ from websockets.asyncio.server import ServerConnection
 from app.gateway.answers.accounts import Accounts
 from app.gateway.answers.archive import Archive
 from app.gateway.answers.asked import AskedRequests
-from app.gateway.answers.follow import Follower
+from app.gateway.answers.follow import AnswerReader
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.answers.session import Session
 from app.gateway.audit_trail import AuditTrail
 from app.gateway.auth.access import Access, Caller
 from app.gateway.auth.identity import Identity
-from app.gateway.erasure.erasures import Erasures
+from app.gateway.erasure.erasures import ErasureBook
 from app.gateway.errors import lasting
 from app.gateway.limits import bounds
 from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.body_budget import BodyBudget
-from app.gateway.limits.rates import Limits
+from app.gateway.limits.rates import RateLimits
 from app.gateway.limits.tenants import TenantLimits
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.middleware.connections import Gate
 from app.gateway.models import ServedModels, context_lengths
 from app.gateway.producer import RequestProducer
@@ -65,7 +65,7 @@ class Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
         self.access = access
         self.partitions = partitions
-        self.metrics = Metrics()
+        self.metrics = GatewayMetrics()
         self.gate = Gate(bounds.CONNECTIONS, bounds.CONNECTIONS_OF_ADDRESS, settings.trusted_proxies)
         self.bodies = BodyBudget(bounds.BODIES_BYTES)
         self.replies = BodyBudget(bounds.REPLIES_BYTES, "replies")
@@ -79,7 +79,7 @@ class Gateway:
         self.links = Links(self._trust, peer, self.metrics)
         self._membership: Membership | None = None
         self._peer_port = PeerPort(self._trust, owner, self._serve_peer, self._refused_peer)
-        self.limits = Limits(settings, self.metrics)
+        self.limits = RateLimits(settings, self.metrics)
         policy = read_policy(settings)
         adapters = adapter_folders(settings.adapters)
         self.models = ServedModels(settings.models, context_lengths(settings), adapters=adapters)
@@ -93,7 +93,7 @@ class Gateway:
         if settings.policy is not None:
             self._watch = PolicyWatch(settings, policy, (self.models, self.tenants))
         self._following: list[asyncio.Task[None]] = []
-        self.erasures = Erasures(settings, partitions, self._drop, self._withdraw)
+        self.erasures = ErasureBook(settings, partitions, self._drop, self._withdraw)
         self.asked = AskedRequests(settings, self.erasures, partitions, self.metrics)
         self._accounts = Accounts(
             self.metrics,
@@ -115,7 +115,7 @@ class Gateway:
             reads_back=bool(settings.gateway_advertise),
         )
         self.archive = Archive(settings, self.live, self.erasures, partitions, self.metrics)
-        self.follower = Follower(
+        self.follower = AnswerReader(
             self.live,
             self.archive,
             self.request_producer,

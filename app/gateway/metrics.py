@@ -15,7 +15,7 @@ from prometheus_client import (
 from app.telemetry.log_counter import LogCounter
 
 
-class Metrics:
+class GatewayMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         for standard in (ProcessCollector, PlatformCollector, GCCollector):

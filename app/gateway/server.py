@@ -38,7 +38,7 @@ _SEND_BUFFER = 128 * 1024
 _NOT_UTF8 = "Invalid UTF-8"
 
 
-class Server(uvicorn.Server):
+class GatewayServer(uvicorn.Server):
     """Exits with code 0 at SIGTERM: streams are cut, to be resumed at another gateway, and other requests may
     finish.
     """
@@ -149,7 +149,7 @@ def address_of(listener: socket.socket, *, tls: bool = False) -> str:
 
 async def serve(gateway: Gateway, listener: socket.socket, operators: socket.socket | None = None) -> None:
     """Run a started gateway until SIGTERM or Ctrl-C; with keys, `operators` has a socket of its own."""
-    public = Server(_public(gateway), gateway.leave)
+    public = GatewayServer(_public(gateway), gateway.leave)
     logging.getLogger("uvicorn.error").addFilter(OfPeers())
     certificate, key = gateway.settings.gateway_tls_cert, gateway.settings.gateway_tls_key
     async with contextlib.AsyncExitStack() as stack:

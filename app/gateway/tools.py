@@ -15,26 +15,26 @@ import msgspec
 
 from app.gateway.errors import invalid
 from app.wire.request import Request
-from app.wire.tools import Tool, ToolMode
+from app.wire.tools import ToolField, ToolMode
 
 
 class ToolsFileError(Exception):
     """The file of `PARLEY_GATEWAY_TOOLS` cannot be used; one line with the reason."""
 
 
-def offered_tools(path: Path | None) -> tuple[Tool, ...]:
+def offered_tools(path: Path | None) -> tuple[ToolField, ...]:
     """Read the file: a JSON list, as a request's `tools`. Raises `ToolsFileError`."""
     if path is None:
         return ()
     try:
-        return msgspec.json.decode(path.read_bytes(), type=tuple[Tool, ...])
+        return msgspec.json.decode(path.read_bytes(), type=tuple[ToolField, ...])
     except OSError as error:
         raise ToolsFileError(f"PARLEY_GATEWAY_TOOLS={path}: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise ToolsFileError(f"PARLEY_GATEWAY_TOOLS={path}: it must be a JSON list of tools: {error}") from None
 
 
-def with_offered_tools(request: Request, offered: Collection[Tool], own: Collection[str]) -> Request:
+def with_offered_tools(request: Request, offered: Collection[ToolField], own: Collection[str]) -> Request:
     """The request with the schemas of the offer; raises `ApiError`. `own`: names of the tenant's own tools."""
     if request.tool_mode is not ToolMode.KAFKA or not request.tools:
         return request

@@ -26,7 +26,7 @@ _MOST_VARINT = 10
 _MOST_HEADERS = 1 << 16
 
 
-class MalformedError(Exception):
+class DamagedBatchError(Exception):
     """The bytes are not what the format says."""
 
 
@@ -38,7 +38,7 @@ class CrowdedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RecordBatch:
     """The head of a batch and the bytes of its records, which are compressed if it has a codec."""
 
     raw: bytes
@@ -51,12 +51,12 @@ class Batch:
     """Of its records, as it claims."""
 
     @classmethod
-    def of(cls, raw: bytes) -> Batch:
-        """Raises `MalformedError`."""
+    def of(cls, raw: bytes) -> RecordBatch:
+        """Raises `DamagedBatchError`."""
         if len(raw) < HEADER_BYTES:
-            raise MalformedError(f"the batch has {len(raw)} bytes, fewer than its head")
+            raise DamagedBatchError(f"the batch has {len(raw)} bytes, fewer than its head")
         if raw[_MAGIC_AT] != MAGIC:
-            raise MalformedError(f"the message format {raw[_MAGIC_AT]} is not supported")
+            raise DamagedBatchError(f"the message format {raw[_MAGIC_AT]} is not supported")
         base, _, _, _, _, attributes, delta, first, newest, *_, count = _HEADER.unpack_from(raw)
         return cls(raw, base, base + delta, attributes, first, newest, count)
 
@@ -86,13 +86,13 @@ def last_offset(raw: bytes) -> int:
     if len(raw) > _MAGIC_AT and raw[_MAGIC_AT] < MAGIC:
         return first_offset(raw)  # of the last message of a compressed set
     try:
-        return Batch.of(raw).last_offset
-    except MalformedError:
+        return RecordBatch.of(raw).last_offset
+    except DamagedBatchError:
         return -1
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadRecords:
     """A record of the batch, or the offsets up to `offset` if their records cannot be separated.
 
     `cause` is empty if the record is as it should be. What could be read of another one is there; its `value` is the
@@ -108,7 +108,7 @@ class Read:
     cause: str = ""
 
 
-def records_of(batch: Batch) -> Iterator[Read]:
+def records_of(batch: RecordBatch) -> Iterator[ReadRecords]:
     """The records of a batch that is not compressed, in offset order. What cannot be separated, or is too much, is
     one at the end.
     """
@@ -119,15 +119,15 @@ def records_of(batch: Batch) -> Iterator[Read]:
             if not left:
                 raise CrowdedError
             begin, end = cursor.span(cursor.varint())
-        except (MalformedError, CrowdedError) as error:
-            yield Read(expected, batch.last_offset, batch.max_timestamp, None, content[at:], cause=str(error))
+        except (DamagedBatchError, CrowdedError) as error:
+            yield ReadRecords(expected, batch.last_offset, batch.max_timestamp, None, content[at:], cause=str(error))
             return
         read = _record(batch, _Cursor(content, begin, end), expected)
         yield read
         expected, at, left = read.offset + 1, end, left - 1
 
 
-def _record(batch: Batch, cursor: _Cursor, expected: int) -> Read:
+def _record(batch: RecordBatch, cursor: _Cursor, expected: int) -> ReadRecords:
     whole = cursor.rest()
     offset, timestamp, cause = expected, batch.max_timestamp, ""
     key: bytes | None = None
@@ -141,12 +141,12 @@ def _record(batch: Batch, cursor: _Cursor, expected: int) -> Read:
         offset = batch.base_offset + cursor.varint()
         if not expected <= offset <= batch.last_offset:
             wrong, offset = offset, expected
-            raise MalformedError(f"its offset {wrong} is not within the batch")
+            raise DamagedBatchError(f"its offset {wrong} is not within the batch")
         key = cursor.nullable()
         value = cursor.nullable()
         count = cursor.varint()
         if not 0 <= count <= _MOST_HEADERS:
-            raise MalformedError(f"it has {count} headers")
+            raise DamagedBatchError(f"it has {count} headers")
         for _ in range(count):
             name = cursor.nullable() or b""
             text = name.decode(errors="backslashreplace")
@@ -154,14 +154,14 @@ def _record(batch: Batch, cursor: _Cursor, expected: int) -> Read:
                 cause = cause or f"the header name {text[:64]!r} is not UTF-8"
             headers.append((text, cursor.nullable()))
         if cursor.rest():
-            raise MalformedError(f"{len(cursor.rest())} bytes stand behind its last header")
-    except MalformedError as error:
+            raise DamagedBatchError(f"{len(cursor.rest())} bytes stand behind its last header")
+    except DamagedBatchError as error:
         cause = f"the record is malformed: {error}"
-    return Read(offset, offset, timestamp, key, value, tuple(headers), cause)
+    return ReadRecords(offset, offset, timestamp, key, value, tuple(headers), cause)
 
 
 class _Cursor:
-    """Reads from `at` to `end`; raises `MalformedError` instead of reading beyond."""
+    """Reads from `at` to `end`; raises `DamagedBatchError` instead of reading beyond."""
 
     def __init__(self, content: bytes, at: int, end: int) -> None:
         self._content = content
@@ -172,7 +172,7 @@ class _Cursor:
         """Begin and end of the next `length` bytes, which are skipped."""
         begin = self._at
         if length < 0 or begin + length > self._end:
-            raise MalformedError(f"{length} bytes are announced, and {self._end - begin} are there")
+            raise DamagedBatchError(f"{length} bytes are announced, and {self._end - begin} are there")
         self._at += length
         return begin, self._at
 
@@ -201,4 +201,4 @@ class _Cursor:
             number |= (byte & 0x7F) << (7 * position)
             if byte < 0x80:
                 return (number >> 1) ^ -(number & 1)
-        raise MalformedError("a number is cut off")
+        raise DamagedBatchError("a number is cut off")

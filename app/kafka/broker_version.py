@@ -77,7 +77,7 @@ class _FeaturesRequest(Request[_AskFeaturesV3 | _AskFeaturesV4]):
 
 
 @dataclass(frozen=True, slots=True)
-class Features:
+class BrokerFeatures:
     """The highest level of each feature that the broker supports, and the levels in force."""
 
     supported: Mapping[str, int]
@@ -104,14 +104,14 @@ async def check_version(cluster: Cluster) -> str | None:
     )
 
 
-async def _features_of(connection: AIOKafkaConnection) -> Features | None:
+async def _features_of(connection: AIOKafkaConnection) -> BrokerFeatures | None:
     """None if the broker knows no features."""
     try:
         answer = await connection.send(_FeaturesRequest())
     except NotImplementedError:  # of aiokafka: the broker does not know this version of the request
         return None
     tags: Mapping[int, bytes] = answer.tags
-    return Features(dict(_levels(tags.get(_SUPPORTED_TAG))), dict(_levels(tags.get(_FINALIZED_TAG))))
+    return BrokerFeatures(dict(_levels(tags.get(_SUPPORTED_TAG))), dict(_levels(tags.get(_FINALIZED_TAG))))
 
 
 def _levels(field: bytes | None) -> Iterator[tuple[str, int]]:
@@ -126,7 +126,7 @@ def _levels(field: bytes | None) -> Iterator[tuple[str, int]]:
         yield feature or "", max(levels)
 
 
-def _release_of(features: Features | None) -> str:
+def _release_of(features: BrokerFeatures | None) -> str:
     level = 0 if features is None else features.supported.get(_METADATA, 0)
     release = next((name for highest, name in _RELEASES.items() if 0 < level <= highest), None)
     return f"older than {NEEDED} (it has no {_TRANSACTIONS})" if release is None else f"Kafka {release}"

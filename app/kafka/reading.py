@@ -34,10 +34,10 @@ from app.kafka.batch import (
     HEADER_BYTES,
     MAGIC,
     MOST_RECORDS,
-    Batch,
     CrowdedError,
-    MalformedError,
-    Read,
+    DamagedBatchError,
+    ReadRecords,
+    RecordBatch,
     first_offset,
     last_offset,
     records_of,
@@ -93,7 +93,7 @@ class FetchedBatches:
         self._at = 0
         self._expanded = 0
         self.entry = b""
-        self.readable: Batch | None = None
+        self.readable: RecordBatch | None = None
         self.last = -1
 
     def size_in_bytes(self) -> int:
@@ -119,7 +119,7 @@ class FetchedBatches:
             raise _DamagedError("the batch is cut off")
         if self.entry[_MAGIC_AT] < MAGIC:
             return self._legacy()
-        batch = Batch.of(self.entry)
+        batch = RecordBatch.of(self.entry)
         whole = DefaultRecordBatch(self.entry)
         if not whole.validate_crc():
             raise _DamagedError("the checksum of the batch is wrong")
@@ -135,14 +135,14 @@ class FetchedBatches:
             return _Closed(whole, error)
         self._expanded += len(records)
         expanded = batch.expanded(records)
-        self.readable = Batch.of(expanded)
+        self.readable = RecordBatch.of(expanded)
         return self._checked(DefaultRecordBatch(expanded))
 
     def _checked(self, batch: Any) -> Any:
         """Aiokafka goes on behind the last offset that a batch names, and so past the next one if that is false."""
         following = self.next_offset()
         if 0 <= following <= self.last:
-            raise MalformedError(f"its last offset {self.last} lies in the next batch, which begins at {following}")
+            raise DamagedBatchError(f"its last offset {self.last} lies in the next batch, which begins at {following}")
         return batch
 
     def _end(self) -> int:
@@ -153,7 +153,7 @@ class FetchedBatches:
         """Message formats 0 and 1, which no broker writes since Kafka 3.0. There is no bound for their codecs."""
         magic = self.entry[_MAGIC_AT]
         if self.entry[_LEGACY_ATTRIBUTES_AT] & 7:
-            raise MalformedError(f"compressed messages of format {magic} are not supported")
+            raise DamagedBatchError(f"compressed messages of format {magic} are not supported")
         self.last = first_offset(self.entry)
         batch = LegacyRecordBatch(self.entry, magic)
         if not batch.validate_crc():
@@ -204,7 +204,7 @@ class ReadableRecords(fetcher.PartitionRecords):
     def _consumer_record(self, tp: TopicPartition, record: Any) -> ConsumerRecord[bytes, bytes]:
         """Brokers do not check the offsets within a batch; a false one would move the position out of the log."""
         if record.offset > self._records.last:
-            raise MalformedError(f"the offset {record.offset} is not within the batch")
+            raise DamagedBatchError(f"the offset {record.offset} is not within the batch")
         return super()._consumer_record(tp, record)
 
     def _is_tried_again(self) -> bool:
@@ -219,7 +219,7 @@ class ReadableRecords(fetcher.PartitionRecords):
         self._tried[position] = tries
         return True
 
-    def _is_first_warning(self, read: Read) -> bool:
+    def _is_first_warning(self, read: ReadRecords) -> bool:
         """A gateway reads a partition again for an answer that it has not kept, and the record has warned then."""
         position = (self._tp, read.offset, read.timestamp)
         if position in self._warned:
@@ -244,15 +244,17 @@ class ReadableRecords(fetcher.PartitionRecords):
             yield self._delivered(read)
         self.next_fetch_offset = max(self.next_fetch_offset, last + 1)
 
-    def _reads(self, error: Exception, last: int) -> Iterator[Read]:
+    def _reads(self, error: Exception, last: int) -> Iterator[ReadRecords]:
         batch = self._records.readable
         if batch is not None and not batch.is_control:
             yield from records_of(batch)
             return
         cause = str(error) or type(error).__name__
-        if not isinstance(error, (_DamagedError, CodecError, CrowdedError, MalformedError)):
+        if not isinstance(error, (_DamagedError, CodecError, CrowdedError, DamagedBatchError)):
             cause = f"{type(error).__name__}: {cause}"
-        yield Read(self.next_fetch_offset, last, _time_in(self._records.entry), None, self._records.entry, cause=cause)
+        yield ReadRecords(
+            self.next_fetch_offset, last, _time_in(self._records.entry), None, self._records.entry, cause=cause
+        )
 
     def _last_offset(self, *, is_damaged: bool) -> int:
         """The last offset of the entry, or the smallest step that is safe if it does not name a plausible one."""
@@ -264,7 +266,7 @@ class ReadableRecords(fetcher.PartitionRecords):
             return max(named, first - 1)
         return named if first <= named and (named <= first + _MOST_DAMAGED or not is_damaged) else first
 
-    def _delivered(self, read: Read) -> ConsumerRecord[bytes, bytes]:
+    def _delivered(self, read: ReadRecords) -> ConsumerRecord[bytes, bytes]:
         sizes = [-1 if one is None else len(one) for one in (read.key, read.value)]
         fields: Any = (*self._tp, read.offset, read.timestamp, 0, read.key, read.value, None, *sizes, read.headers)
         if not read.cause:
@@ -275,8 +277,8 @@ class ReadableRecords(fetcher.PartitionRecords):
 
 def _time_in(entry: bytes) -> int:
     try:
-        return Batch.of(entry).max_timestamp
-    except MalformedError:
+        return RecordBatch.of(entry).max_timestamp
+    except DamagedBatchError:
         return 0
 
 

@@ -28,7 +28,7 @@ Part = KafkaNode | MilvusNode
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
+class Endpoints:
     """Addresses in the format of the settings."""
 
     broker: str
@@ -62,7 +62,7 @@ class LocalInstance:
         self.owns_env_file = owns_env_file
         self.env_file = EnvFile(working_directory or Path.cwd(), self.folder)
 
-    def up(self, kafka_port: int | None = None, milvus_port: int | None = None, report: Report = silent) -> Addresses:
+    def up(self, kafka_port: int | None = None, milvus_port: int | None = None, report: Report = silent) -> Endpoints:
         """Start what is not running. On a failure, what this call started is stopped again."""
         with self._locked(report):
             before = remembered_ports(self.folder)
@@ -79,7 +79,7 @@ class LocalInstance:
             remember_ports(self.folder, ports)
             parts: tuple[Part, Part] = (kafka, milvus)
             missing = [part for part in parts if part.pid is None]
-            addresses = Addresses(kafka.uri, milvus.uri)
+            addresses = Endpoints(kafka.uri, milvus.uri)
             try:
                 _start(missing, report)
                 _wait(parts, missing, report)
@@ -115,7 +115,7 @@ class LocalInstance:
             for part in self._parts(ports)
         ]
 
-    def _write_env_file(self, addresses: Addresses, report: Report) -> None:
+    def _write_env_file(self, addresses: Endpoints, report: Report) -> None:
         if self.env_file.is_of_another:
             whose = self.env_file.former or "another instance"
             report(f"{self.env_file.path} had the settings of {whose}, which are replaced")
@@ -132,7 +132,7 @@ class LocalInstance:
         ports = remembered_ports(former)
         if ports is not None and all(part.pid is not None for part in before._parts(ports)):
             kafka, milvus = before._parts(ports)
-            before.env_file.write(Addresses(kafka.uri, milvus.uri).as_settings())
+            before.env_file.write(Endpoints(kafka.uri, milvus.uri).as_settings())
             report(f"{self.env_file.path} has the settings of {former} again")
 
     def _parts(self, ports: InstancePorts) -> tuple[KafkaNode, MilvusNode]:
@@ -181,7 +181,7 @@ def _wait(parts: Sequence[Part], missing: Sequence[Part], report: Report) -> Non
         report(f"{part.process.name} is up at {part.uri}")
 
 
-def _create_topics(addresses: Addresses) -> None:
+def _create_topics(addresses: Endpoints) -> None:
     settings = load_settings().model_copy(update={"broker": addresses.broker})
     asyncio.run(create_topics(settings))
 

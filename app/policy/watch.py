@@ -29,7 +29,7 @@ class FollowsPolicy(Protocol):
         """Work by this policy from now on."""
 
 
-class Change(Protocol):
+class PolicyChange(Protocol):
     """What a part has loaded for a policy, and does not use yet."""
 
     def apply(self) -> None:
@@ -42,7 +42,7 @@ class Change(Protocol):
 class LoadsPolicy(Protocol):
     """A part of a process that has to load something before it can work by a policy."""
 
-    async def prepare(self, policy: Policy) -> Change | None:
+    async def prepare(self, policy: Policy) -> PolicyChange | None:
         """Load what the policy needs beside what is loaded; None if that is nothing. Raises `PolicyError`, and keeps
         nothing then.
         """
@@ -92,7 +92,7 @@ class PolicyWatch:
                 await asyncio.gather(self._changing, return_exceptions=True)
 
     async def _change(self) -> None:
-        changes: list[Change] = []
+        changes: list[PolicyChange] = []
         try:
             policy = read_policy(self._settings)
             if policy == self._policy:

@@ -45,7 +45,7 @@ _OTHER_FORMATS = frozenset(
 )
 
 
-class Form:
+class MaskedForm:
     """`hides`: whether the texts of schemas are hidden, too."""
 
     def __init__(self, mask: Mask, *, hides: bool = True) -> None:

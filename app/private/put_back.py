@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from app.private.addresses import Addresses
 from app.private.mask import Mask
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 from models.interface.generation import Delta, End, Failure, FinishReason, StreamEvent, merged
 from models.tools.parser import CallDelta
 
@@ -94,7 +94,7 @@ class PutBack:
         is_cut = end.reason is not FinishReason.STOP
         reasoning = self._mask.shown(reasoning, self._reasoning, is_cut=is_cut)
         text = self._mask.shown(text, self._text, is_cut=is_cut)
-        calls = tuple(ToolCall(one.name, self._mask.put_back_json(one.arguments), one.id) for one in end.calls)
+        calls = tuple(ModelCall(one.name, self._mask.put_back_json(one.arguments), one.id) for one in end.calls)
         yield dataclasses.replace(end, text=text, calls=calls, reasoning=reasoning)
 
 

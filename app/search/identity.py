@@ -40,16 +40,16 @@ class Embeds(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class EmbedderMark:
     name: str
     probe: Vector
 
     @classmethod
-    async def of(cls, embedder: Embeds) -> Identity:
+    async def of(cls, embedder: Embeds) -> EmbedderMark:
         return cls(embedder.name, (await embedder.embed([_SENTENCE]))[0][:_DIMENSIONS])
 
     @classmethod
-    def read(cls, properties: Mapping[str, Any]) -> Identity | None:
+    def read(cls, properties: Mapping[str, Any]) -> EmbedderMark | None:
         """The identity in a collection's properties, None if they have none."""
         if not properties.get(PROBE):
             return None
@@ -60,12 +60,12 @@ class Identity:
         scaled = np.round(self.probe * (127 / max(1e-9, float(np.abs(self.probe).max()))))
         return {NAME: self.name, PROBE: base64.b64encode(scaled.astype(np.int8).tobytes()).decode()}
 
-    def likeness(self, other: Identity) -> float:
+    def likeness(self, other: EmbedderMark) -> float:
         """Cosine of the two probes; 0 if their lengths differ."""
         if len(self.probe) != len(other.probe):
             return 0.0
         lengths = float(np.linalg.norm(self.probe) * np.linalg.norm(other.probe))
         return float(self.probe @ other.probe) / lengths if lengths else 0.0
 
-    def is_same(self, other: Identity) -> bool:
+    def is_same(self, other: EmbedderMark) -> bool:
         return self.likeness(other) >= _ALIKE

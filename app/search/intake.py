@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.search.index import Indexed
-from app.search.rows import Row
+from app.search.rows import IndexRow
 from app.wire.turn import Turn
 from tables.erasures import Scope
 
@@ -30,7 +30,7 @@ class Write:
     """
 
     turn: Turn
-    rows: list[Row]
+    rows: list[IndexRow]
     done: Indexed
     partition: int
     since: float
@@ -49,7 +49,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Erasure:
+class RowDeletion:
     """Delete all rows of requests that were sent up to `until_ms`; such turns had ended by `ended_ms`."""
 
     scope: Scope
@@ -69,13 +69,13 @@ class Expiry:
     partition: int = -1
 
 
-class Intake:
+class WriteQueue:
     def __init__(self, batch_rows: int, delay_s: float, clock: Callable[[], float]) -> None:
         self._batch_rows = batch_rows
         self._delay_s = delay_s
         self._clock = clock
         self._waiting: deque[Write] = deque()
-        self._deletions: deque[Erasure | Expiry] = deque()
+        self._deletions: deque[RowDeletion | Expiry] = deque()
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -86,17 +86,17 @@ class Intake:
     def oldest(self) -> float | None:
         return min((queue[0].since for queue in (self._waiting, self._deletions) if queue), default=None)
 
-    def add(self, entry: Write | Erasure | Expiry) -> None:
+    def add(self, entry: Write | RowDeletion | Expiry) -> None:
         if isinstance(entry, Write):
             self._waiting.append(entry)
         else:
-            self._deletions.append(self._joined(entry) if isinstance(entry, Erasure) else entry)
+            self._deletions.append(self._joined(entry) if isinstance(entry, RowDeletion) else entry)
         self._changed.set()
 
-    def _joined(self, erasure: Erasure) -> Erasure:
+    def _joined(self, erasure: RowDeletion) -> RowDeletion:
         """Merge the erasure with a waiting one of the same: repeated erasures cost one deletion."""
         for entry in self._deletions:
-            if isinstance(entry, Erasure) and (entry.scope, entry.partition) == (erasure.scope, erasure.partition):
+            if isinstance(entry, RowDeletion) and (entry.scope, entry.partition) == (erasure.scope, erasure.partition):
                 self._deletions.remove(entry)
                 return dataclasses.replace(
                     erasure,
@@ -122,7 +122,7 @@ class Intake:
         self._closed = True
         self._changed.set()
 
-    async def next_batch(self, until: float) -> list[Write] | Erasure | Expiry | None:
+    async def next_batch(self, until: float) -> list[Write] | RowDeletion | Expiry | None:
         """The next batch or deletion; an empty batch if there is none by `until`, None at the end."""
         while True:
             self._changed.clear()

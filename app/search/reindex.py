@@ -24,7 +24,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from app.kafka.clients import consumer, start, stop
 from app.search.identity import Embeds
 from app.search.kept_rows import erasure_marks, guard_secrets, up_to_end
-from app.search.rows import Row, rows_of
+from app.search.rows import IndexRow, rows_of
 from app.search.vector_store import VectorStore
 from app.settings import Settings
 from app.wire.codec import decode
@@ -98,7 +98,7 @@ class Reindex:
         self, fresh: VectorStore, turns: AIOKafkaConsumer, partitions: list[TopicPartition], done: Reindexed
     ) -> None:
         """Write all turns from the consumer's position up to the current end of the topic."""
-        waiting: list[Row] = []
+        waiting: list[IndexRow] = []
         async for record in up_to_end(turns, partitions):
             try:
                 turn = decode(Turn, record.value, record.headers)
@@ -120,7 +120,7 @@ class Reindex:
         is_expired = bool(ttl_s) and turn.created_at < (time.time() - ttl_s) * 1000
         return turn.outlives(self._marks.at(turn.user_id, turn.conversation_id)) and not (is_expired or turn.is_refused)
 
-    async def _write(self, fresh: VectorStore, done: Reindexed, rows: Sequence[Row]) -> None:
+    async def _write(self, fresh: VectorStore, done: Reindexed, rows: Sequence[IndexRow]) -> None:
         newest = {row.turn_id: row for row in rows}
         vectors = await self.embedder.embed([row.text for row in newest.values()])
         values = [

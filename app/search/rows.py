@@ -18,13 +18,13 @@ MAX_NAME_BYTES = 1024
 MAX_KEY_BYTES = 1024
 
 
-class Role(enum.StrEnum):
+class TurnSide(enum.StrEnum):
     USER = "user"
     ASSISTANT = "assistant"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class IndexRow:
     """A row without its vector; the names are the collection's fields."""
 
     turn_id: str
@@ -38,11 +38,11 @@ class Row:
     asked_at: int
 
 
-def rows_of(turn: Turn) -> list[Row]:
+def rows_of(turn: Turn) -> list[IndexRow]:
     """One row for each non-empty side: an empty text has no vector."""
-    texts = {Role.USER: turn.prompt, Role.ASSISTANT: turn.answer}
+    texts = {TurnSide.USER: turn.prompt, TurnSide.ASSISTANT: turn.answer}
     return [
-        Row(
+        IndexRow(
             turn_id=turn_id(turn.user_id, turn.request_id, role),
             text=cut(text, MAX_TEXT_BYTES),
             user_id=turn.user_id,
@@ -58,7 +58,7 @@ def rows_of(turn: Turn) -> list[Row]:
     ]
 
 
-def turn_id(user_id: str, request_id: str, role: Role) -> str:
+def turn_id(user_id: str, request_id: str, role: TurnSide) -> str:
     return f"{user_id}/{request_id}:{role.value}"
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from app.search.identity import Embeds, Vector
-from app.search.rows import Role
+from app.search.rows import TurnSide
 from app.settings import Settings
 from tables.erasures import Scope
 
@@ -49,7 +49,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     limit: int = 10
     conversation_id: str | None = None
-    role: Role | None = None
+    role: TurnSide | None = None
     since: int | None = None
     until: int | None = None
     full_text: bool = True
@@ -66,7 +66,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     user_id: str
     conversation_id: str
-    role: Role
+    role: TurnSide
     text: str
     created_at: int
     model_version: str

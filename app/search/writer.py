@@ -28,9 +28,9 @@ import numpy.typing as npt
 from app.search.hiding import Hiding
 from app.search.identity import Embeds
 from app.search.index import Hide, Indexed, IndexStats
-from app.search.intake import Erasure, Expiry, Intake, Write
+from app.search.intake import Expiry, RowDeletion, Write, WriteQueue
 from app.search.patient_store import PatientStore
-from app.search.rows import Row, rows_of
+from app.search.rows import IndexRow, rows_of
 from app.search.vector_store import IndexRefusedError, VectorStore
 from app.wire.turn import Turn
 from models.embedder import EmbedderError
@@ -65,13 +65,13 @@ class IndexWriter:
         self._embedder = embedder
         self._fatal = fatal
         self._owns = owns
-        self._intake = Intake(batch_rows, delay_s, time.monotonic)
+        self._intake = WriteQueue(batch_rows, delay_s, time.monotonic)
         self._hiding = None if hide is None else Hiding(hide, self._intake.add)
         self._store = PatientStore(vectors, embedder, flush_s)
         self._stats = IndexStats()
-        self._in_hand: Sequence[Write | Erasure | Expiry] = ()
+        self._in_hand: Sequence[Write | RowDeletion | Expiry] = ()
         self._upserting = False
-        self._refused: list[Erasure] = []
+        self._refused: list[RowDeletion] = []
         self._retry_at = float("inf")
         self._task: asyncio.Task[None] | None = None
 
@@ -88,7 +88,7 @@ class IndexWriter:
         for entry in self._in_hand:
             if isinstance(entry, Write):
                 entry.forget(scope, until_ms)
-        self._intake.add(Erasure(scope, until_ms, ended_ms, done, partition, time.monotonic()))
+        self._intake.add(RowDeletion(scope, until_ms, ended_ms, done, partition, time.monotonic()))
 
     def expire(self, before_ms: int) -> None:
         """Delete all rows of turns that ended before that time."""
@@ -150,7 +150,7 @@ class IndexWriter:
             while (batch := await self._intake.next_batch(min(self._store.flush_due, self._retry_at))) is not None:
                 self._retry_refused()
                 self._in_hand = batch if isinstance(batch, list) else [batch]
-                if isinstance(batch, Erasure | Expiry):
+                if isinstance(batch, RowDeletion | Expiry):
                     await self._delete(batch)
                 elif batch:
                     await self._write(batch)
@@ -159,7 +159,7 @@ class IndexWriter:
         except Exception as error:  # noqa: BLE001 - handed on
             self._fatal(error)
 
-    async def _delete(self, deletion: Erasure | Expiry) -> None:
+    async def _delete(self, deletion: RowDeletion | Expiry) -> None:
         """Delete rows. A rejected deletion is retried later; the entries after it do not wait."""
         try:
             if isinstance(deletion, Expiry):
@@ -168,7 +168,7 @@ class IndexWriter:
             await self._store.erase(deletion.scope, deletion.until_ms, deletion.ended_ms)
         except IndexRefusedError as error:
             log.error("index: a deletion is rejected, retrying in %g s: %s", REFUSED_PAUSE_S, error)
-            if isinstance(deletion, Erasure):  # the next sweep asks for expired rows again
+            if isinstance(deletion, RowDeletion):  # the next sweep asks for expired rows again
                 self._refused.append(deletion)
                 self._retry_at = min(self._retry_at, time.monotonic() + REFUSED_PAUSE_S)
         else:
@@ -190,7 +190,7 @@ class IndexWriter:
         faults: dict[str, str] = {}
         vectors: dict[str, npt.NDArray[np.float32]] = {}
 
-        async def embed(part: Sequence[Row]) -> None:
+        async def embed(part: Sequence[IndexRow]) -> None:
             for row, vector in zip(part, await self._embedder.embed([row.text for row in part]), strict=True):
                 if np.isfinite(vector).all() and vector.any():
                     vectors[row.turn_id] = vector
@@ -206,7 +206,7 @@ class IndexWriter:
             lost.add(write.partition)
             return False
 
-        async def upsert(part: Sequence[Row]) -> None:
+        async def upsert(part: Sequence[IndexRow]) -> None:
             values = [{**dataclasses.asdict(row), "embedding": vectors[row.turn_id]} for row in part]
             self._upserting = True
             try:
@@ -227,8 +227,8 @@ class IndexWriter:
 
 
 async def _halving(
-    rows: Sequence[Row],
-    work: Callable[[Sequence[Row]], Awaitable[None]],
+    rows: Sequence[IndexRow],
+    work: Callable[[Sequence[IndexRow]], Awaitable[None]],
     refusal: type[Exception],
     faults: dict[str, str],
 ) -> None:

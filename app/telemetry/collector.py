@@ -15,7 +15,7 @@ from prometheus_client.utils import floatToGoString
 from app.features.order import families_of
 from app.search.index import IndexStats
 from app.telemetry.broker_watch import BrokerWatch
-from app.telemetry.metrics import Metrics
+from app.telemetry.metrics import WorkerMetrics
 from app.telemetry.partitions import partition_families
 from models.interface.generation import STEP_ROWS, Engine
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class WorkerCollector(Collector):
     """Returns the same metric names whether or not the worker has started."""
 
-    def __init__(self, worker: Callable[[], Worker | None], watch: BrokerWatch, metrics: Metrics) -> None:
+    def __init__(self, worker: Callable[[], Worker | None], watch: BrokerWatch, metrics: WorkerMetrics) -> None:
         self._worker = worker
         self._watch = watch
         self._metrics = metrics

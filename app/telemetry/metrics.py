@@ -1,7 +1,7 @@
 """Metrics of one worker: vLLM's names if they mean the same, with the prefix `parley:`.
 
 Labels are bounded: partitions, finish reasons, error codes, causes, and the first N tenants; never users or requests.
-What happens per token is collected by the answer and counted here at its end (`Tally`).
+What happens per token is collected by the answer and counted here at its end (`Counts`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _KINDS = (
 """Beginnings of the messages of dead letters, and their causes."""
 
 
-class Metrics(Observer):
+class WorkerMetrics(Observer):
     """Counters and histograms of events; current state is collected at scrapes (collector.py)."""
 
     def __init__(self, registry: CollectorRegistry, settings: Settings) -> None:
@@ -101,7 +101,7 @@ class Metrics(Observer):
         self._per_token = self._seconds(
             "request_time_per_output_token_seconds", "Decode seconds per token, per answer.", _SHORT
         )
-        self._gaps = Tally("parley:inter_token_latency_seconds", "Seconds between two tokens of an answer.", _SHORT)
+        self._gaps = Counts("parley:inter_token_latency_seconds", "Seconds between two tokens of an answer.", _SHORT)
         self.registry.register(self._gaps)
         self._prompt_sizes = tokens("request_prompt_tokens", "Prompt tokens per request.")
         self._answer_sizes = tokens("request_generation_tokens", "Generated tokens per answer.")
@@ -293,7 +293,7 @@ class Metrics(Observer):
         return Counter(f"parley:{name}", documentation, labels, registry=self.registry)
 
 
-class Tally(Collector):
+class Counts(Collector):
     """A histogram for per-token observations: one bisection and two additions, no lock, read at scrapes.
 
     Belongs to one thread; a scrape from another thread may miss the newest observations.

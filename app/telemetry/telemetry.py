@@ -23,7 +23,7 @@ from app.telemetry.collector import WorkerCollector
 from app.telemetry.health import Health, health_of
 from app.telemetry.log_counter import LogCounter
 from app.telemetry.loop_lag import LoopLag
-from app.telemetry.metrics import Metrics
+from app.telemetry.metrics import WorkerMetrics
 from app.telemetry.request_log import RequestLog
 from app.telemetry.tracing import Tracing
 
@@ -40,7 +40,7 @@ class Telemetry:
         self.registry = CollectorRegistry()
         self._worker = worker
         self.watch = BrokerWatch(Clients(settings), numbers)
-        metrics = Metrics(self.registry, settings)
+        metrics = WorkerMetrics(self.registry, settings)
         observers: list[Observer] = [metrics, RequestLog(as_fields=settings.log_format == "json")]
         self._tracing = Tracing.of(settings, "parley-worker")
         if self._tracing is not None:

@@ -20,7 +20,7 @@ from app.wire.event import TokenEvent
 from app.wire.headers import CONTENT_TYPE, PROTOBUF_TYPE, Headers, WireFormat, format_of
 from app.wire.json_codec import MalformedError
 from app.wire.request import Request
-from app.wire.salvage import Identity, salvage
+from app.wire.salvage import Salvaged, salvage
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
 from app.wire.unsupported import unsupported
@@ -87,9 +87,9 @@ def _check_supported(value: bytes) -> None:
         raise MalformedError(f"{name}: is not supported")
 
 
-def _salvaged(value: bytes | None, headers: Headers) -> Identity:
+def _salvaged(value: bytes | None, headers: Headers) -> Salvaged:
     try:
         return salvage(value, format_of(headers))
     except Exception as error:  # noqa: BLE001 - bytes of others
         log.warning("nothing of an invalid record can be read: %s", type_and_line(error))
-        return Identity()
+        return Salvaged()

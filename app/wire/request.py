@@ -20,7 +20,7 @@ from app.wire.limits import (
     MIN_REPETITION_PENALTY,
 )
 from app.wire.response_format import ResponseFormat
-from app.wire.tools import MessageToolCall, Tool, ToolChoice, ToolMode, ToolResult
+from app.wire.tools import MessageToolCall, ToolChoice, ToolField, ToolMode, ToolResult
 
 DEFAULT_CONVERSATION = "default"
 TemplateValues = dict[str, str | int | float | bool | None]
@@ -118,7 +118,7 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     model: str | None = None
     metadata: dict[str, Any] | None = None
     response_format: ResponseFormat | None = None
-    tools: tuple[Tool, ...] | None = None
+    tools: tuple[ToolField, ...] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     tool_results: tuple[ToolResult, ...] | None = None

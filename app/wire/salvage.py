@@ -25,18 +25,18 @@ _MOST_SALVAGED = 4096
 """Of the fields of an invalid record, whose identity stands first: a megabyte has room for half a million."""
 
 
-class Identity(NamedTuple):
+class Salvaged(NamedTuple):
     request_id: str | None = None
     user_id: str | None = None
     conversation_id: str = DEFAULT_CONVERSATION
 
 
-def salvage(value: bytes | None, wire_format: WireFormat) -> Identity:
+def salvage(value: bytes | None, wire_format: WireFormat) -> Salvaged:
     if value is None:
-        return Identity()
+        return Salvaged()
     fields = _from_json(value) if wire_format is WireFormat.JSON else _from_protobuf(value)
     request, user, conversation = (fields.get(name) for name in _PROTOBUF_FIELDS.values())
-    return Identity(
+    return Salvaged(
         request if is_request_id(request) else None,
         user if is_user_id(user) else None,
         conversation if is_conversation_id(conversation) else DEFAULT_CONVERSATION,

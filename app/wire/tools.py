@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from models.interface.chat import ToolCall as ModelCall
+from models.interface.chat import ModelCall
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -21,7 +21,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     strict: bool | None = None
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True):
+class ToolField(msgspec.Struct, frozen=True, kw_only=True):
     function: Function
     type: Literal["function"] = "function"
 

@@ -45,7 +45,7 @@ from app.wire.limits import (
 from app.wire.request import DEFAULT_CONVERSATION, RANGES, Message, Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tool_records import ToolResultRecord
-from app.wire.tools import NamedTool, Tool, ToolMode
+from app.wire.tools import NamedTool, ToolField, ToolMode
 from models.interface.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
@@ -271,7 +271,7 @@ def _check_tools(request: Request) -> None:
         raise _WrongError("tools: need a chat template, which a raw prompt does not use")
 
 
-def _check_tool(tool: Tool) -> None:
+def _check_tool(tool: ToolField) -> None:
     function = tool.function
     if not is_tool_name(function.name):
         raise _WrongError("tools: a name must be 1-64 of A-Z a-z 0-9 _ . -")

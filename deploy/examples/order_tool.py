@@ -16,7 +16,7 @@ from app.tools import Tools, current_call
 from app.wire.codec import encode
 from app.wire.ids import new_request_id
 from app.wire.request import Request
-from app.wire.tools import Function, Tool, ToolMode
+from app.wire.tools import Function, ToolField, ToolMode
 
 USER = "ann"
 tools = Tools()
@@ -30,7 +30,7 @@ async def order_status(order_number: str) -> dict[str, str]:
 
 
 async def ask(parley: Settings, prompt: str) -> None:
-    offered = tuple(Tool(function=Function(**one["function"])) for one in tools.definitions)
+    offered = tuple(ToolField(function=Function(**one["function"])) for one in tools.definitions)
     request = Request(request_id=new_request_id(), user_id=USER, prompt=prompt, tools=offered, tool_mode=ToolMode.KAFKA)
     reader = TokenReader(parley.cluster, parley.topic("tokens"), position=Edge.END)
     sender = producer(parley.cluster)

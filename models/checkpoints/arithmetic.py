@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from models.linear.choice import SMALL, Choice, Sizes, choose
+from models.linear.choice import SMALL, FormChoice, Sizes, choose
 from models.linear.int8 import onednn_why_not, why_not
 from models.linear.kinds import PLAIN, Kind, Products
 
@@ -41,7 +41,7 @@ def is_served_as_it_is(wanted: Wanted, device: torch.device) -> bool:
 
 def arithmetic(
     wanted: Wanted, device: torch.device, config: Any, weight_bytes: int, *, is_packed_already: bool = False
-) -> Choice:
+) -> FormChoice:
     """`config` is one of transformers, `weight_bytes` those of the files. `is_packed_already`: the layers have kernels
     of their own, which are fast in bfloat16.
     """
@@ -53,14 +53,14 @@ def arithmetic(
     else:
         dtypes = _dtypes(wanted.quantize, config, weight_bytes)
     if device.type != "cpu":
-        return Choice(dtypes[0])
+        return FormChoice(dtypes[0])
     sizes = Sizes.of(config)
     if weight_bytes < SMALL or sizes is None:
-        return Choice(dtypes[0], allowed[0])
+        return FormChoice(dtypes[0], allowed[0])
     return choose(sizes, dtypes, allowed, wanted.threads)
 
 
-def stored_dtype(choice: Choice, config: Any) -> torch.dtype:
+def stored_dtype(choice: FormChoice, config: Any) -> torch.dtype:
     """In which the weights are read: their own where they are put into other forms, one after the other."""
     if choice.dtype is torch.float32 and choice.products != PLAIN:
         return next((one for one in (torch.bfloat16, torch.float16) if one is config.dtype), choice.dtype)
@@ -88,7 +88,7 @@ def _dtypes(quantize: str, config: Any, weight_bytes: int) -> list[torch.dtype]:
     return [torch.float32, torch.bfloat16] if config.dtype is torch.bfloat16 else [torch.float32]
 
 
-def version_of(choice: Choice, device: torch.device, quantization: str, *, by_kernels: bool = False) -> str:
+def version_of(choice: FormChoice, device: torch.device, quantization: str, *, by_kernels: bool = False) -> str:
     """Empty for plain float32 on a CPU. `quantization` names layers that have kernels of their own; `by_kernels` is
     about what is between the products (models/kernels), whose last bits only show where numbers are rounded.
     """

@@ -19,7 +19,7 @@ from models.engine import TorchEngine
 from models.engine.compute.fused import cache_dtype, why_no_kernels
 from models.files.architectures import kv_bytes_per_token
 from models.files.checkpoint import CheckpointError
-from models.interface.chat import ChatMessage, ToolCall
+from models.interface.chat import ChatMessage, ModelCall
 from models.linear.choice import SMALL
 from models.linear.embedding import NarrowEmbedding
 from models.linear.layer import ServedLinear
@@ -37,7 +37,7 @@ from models.served.model_report import (
 )
 from models.text.control_tokens import control_tokens, sources
 from models.text.reasoning import tags_of
-from models.tools.tool import Tool
+from models.tools.tool import ModelTool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -267,9 +267,9 @@ def _warnings(checkpoint: Checkpoint, prompts: PromptBuilder) -> Iterator[str]:
 
 
 _ASKED, _ANSWERED = ChatMessage("user", "qzu1"), ChatMessage("assistant", "qza1")
-_CALLING = ChatMessage("assistant", "", calls=(ToolCall("qztool", "{}", "qzcall001"),))
+_CALLING = ChatMessage("assistant", "", calls=(ModelCall("qztool", "{}", "qzcall001"),))
 _RESULT = ChatMessage("tool", "qzresult", call_id="qzcall001")
-_TOOL = Tool("qztool", "qzabout", {"type": "object", "properties": {}})
+_TOOL = ModelTool("qztool", "qzabout", {"type": "object", "properties": {}})
 
 
 def _renders(prompts: PromptBuilder, said: Sequence[ChatMessage], *words: str) -> bool:

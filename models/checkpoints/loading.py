@@ -22,7 +22,7 @@ from models.files.checkpoint import CheckpointError, CheckpointFiles, first_line
 from models.files.tokenizer import load_tokenizer
 from models.interface.generation import GenerationDefaults
 from models.linear import PLAIN, Products, replace_layers
-from models.linear.choice import Choice
+from models.linear.choice import FormChoice
 from models.linear.file_rows import leave_embedding_in_file
 from models.llama import load_llama, read_config
 from models.machine.freed_memory import large_blocks_returned
@@ -90,7 +90,7 @@ class Checkpoint:
 class _Loaded:
     config: Any
     model: Any
-    choice: Choice
+    choice: FormChoice
     quantization: str = ""
 
 

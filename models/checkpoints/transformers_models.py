@@ -14,7 +14,7 @@ import torch
 from models.checkpoints.arithmetic import Wanted, arithmetic, is_served_as_it_is, stored_dtype
 from models.checkpoints.block_import import unimported
 from models.files.checkpoint import CheckpointError, CheckpointFiles
-from models.linear.choice import Choice
+from models.linear.choice import FormChoice
 from models.linear.int8 import why_not
 from models.machine.gpu import has_gpu
 
@@ -31,7 +31,7 @@ def load_config(folder: Path, *, remote_code: bool = False) -> Any:
 
 def load_model(
     files: CheckpointFiles, config: Any, device: torch.device, wanted: Wanted, *, remote_code: bool
-) -> tuple[Any, Choice, str]:
+) -> tuple[Any, FormChoice, str]:
     """The model on its device, what is to compute it, and the name of its quantization if kernels of their own compute
     its layers.
     """
@@ -59,8 +59,8 @@ def _plain(folder: Path, dtype: torch.dtype, remote_code: bool) -> Any:
 
 
 def _quantized(
-    folder: Path, config: Any, device: torch.device, choice: Choice, quantize: str, remote_code: bool
-) -> tuple[Any, Choice, str]:
+    folder: Path, config: Any, device: torch.device, choice: FormChoice, quantize: str, remote_code: bool
+) -> tuple[Any, FormChoice, str]:
     from models.quantization import WeightOnly, gptq_config, load_gptq, quantize_weights  # only here
 
     if gptq := gptq_config(folder, config):

@@ -26,10 +26,10 @@ from models.drawing.logprobs import logprobs_of
 from models.drawing.noise import gumbel, key
 from models.interface.generation import Sampling, TokenLogprob
 from models.kernels import library as kernels
-from models.kernels.schemas import Form
+from models.kernels.schemas import NumberForm
 from models.machine.torchscript import compiled
 
-FORMS = {torch.float32: int(Form.FLOAT32), torch.bfloat16: int(Form.BFLOAT16)}
+FORMS = {torch.float32: int(NumberForm.FLOAT32), torch.bfloat16: int(NumberForm.BFLOAT16)}
 COLDEST = 1e-5  # up to this temperature the largest logit is taken: float32 cannot divide by less
 Before = list[tuple[tuple[Tensor, ...], Tensor]]
 """Places of logits that a draw changes, and what was there."""

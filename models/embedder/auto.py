@@ -11,14 +11,14 @@ from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 from models.embedder.encoder import LONGEST, Encoder
-from models.embedder.recipe import EmbedderError, Recipe
+from models.embedder.recipe import EmbedderError, VectorRecipe
 
 _OFFSET_POSITIONS = frozenset(
     {"camembert", "mpnet", "roberta", "xlm-roberta"}
 )  # their positions start at pad_token_id + 1
 
 
-def load_auto(name: str, checkpoint: str, recipe: Recipe) -> Encoder:
+def load_auto(name: str, checkpoint: str, recipe: VectorRecipe) -> Encoder:
     where = {"subfolder": recipe.folder} if recipe.folder else {}
     with _quiet():
         tokenizer = AutoTokenizer.from_pretrained(checkpoint, **where)
@@ -40,7 +40,7 @@ def load_auto(name: str, checkpoint: str, recipe: Recipe) -> Encoder:
     return Encoder(forward, recipe, int(model.config.hidden_size), max_tokens, count)
 
 
-def _max_tokens(tokenizer: Any, config: Any, recipe: Recipe) -> int:
+def _max_tokens(tokenizer: Any, config: Any, recipe: VectorRecipe) -> int:
     positions = getattr(config, "max_position_embeddings", None) or LONGEST
     if config.model_type in _OFFSET_POSITIONS:
         positions -= config.pad_token_id + 1

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, layer_norm, linear, scaled_dot_product_attention
 
 from models.embedder.encoder import Encoder
-from models.embedder.recipe import Recipe
+from models.embedder.recipe import VectorRecipe
 from models.machine.torchscript import compiled
 
 Weights = dict[str, Tensor]
@@ -28,7 +28,7 @@ _LAYER = (
 )  # fmt: skip
 
 
-def load_bert(folder: Path, recipe: Recipe, *, script: bool = False) -> Encoder | None:
+def load_bert(folder: Path, recipe: VectorRecipe, *, script: bool = False) -> Encoder | None:
     """None if the folder contains another kind of model.
 
     As a `script` it takes longer to load, and then computes beside a busy event loop without slowing it down

@@ -26,7 +26,7 @@ from models.embedder.spare_time import SpareTime, idle_s
 
 if TYPE_CHECKING:
     from models.embedder.encoder import Vectors
-    from models.embedder.recipe import Recipe
+    from models.embedder.recipe import VectorRecipe
 
 _BATCH = 16
 _LOWEST = 19
@@ -35,7 +35,7 @@ _CLOSE_S = 5.0
 
 class Encodes(Protocol):
     dimension: int
-    recipe: Recipe
+    recipe: VectorRecipe
 
     def encode(self, texts: Sequence[str]) -> Vectors: ...
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from models.embedder.recipe import Pooling, Recipe
+from models.embedder.recipe import Pooling, VectorRecipe
 from models.machine.torchscript import compiled
 
 Vectors = npt.NDArray[np.float32]
@@ -21,7 +21,7 @@ class Encoder:
     def __init__(
         self,
         forward: Forward,
-        recipe: Recipe,
+        recipe: VectorRecipe,
         dimension: int,
         max_tokens: int,
         count: Callable[[list[str]], int],

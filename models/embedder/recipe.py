@@ -26,7 +26,7 @@ class Pooling(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class VectorRecipe:
     """`folder` is the encoder's folder in the checkpoint; the prompts are prepended to every text."""
 
     pooling: Pooling = Pooling.MEAN
@@ -36,7 +36,7 @@ class Recipe:
     text_prompt: str = ""
 
 
-def read_recipe(checkpoint: str) -> Recipe:
+def read_recipe(checkpoint: str) -> VectorRecipe:
     modules = _read(checkpoint, "modules.json") or []
     folders = {module["type"].rpartition(".")[2]: module.get("path", "") for module in modules}
     unknown = [kind for kind in folders if kind not in _KNOWN]
@@ -46,7 +46,7 @@ def read_recipe(checkpoint: str) -> Recipe:
         )
     folder = folders.get("Transformer", "")
     prompts = (_read(checkpoint, "config_sentence_transformers.json") or {}).get("prompts") or {}
-    return Recipe(
+    return VectorRecipe(
         pooling=_pooling(checkpoint, folders["Pooling"]) if "Pooling" in folders else Pooling.MEAN,
         max_tokens=(_read(checkpoint, _join(folder, "sentence_bert_config.json")) or {}).get("max_seq_length"),
         folder=folder,

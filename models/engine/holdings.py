@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from models.engine.sequence import SequenceState
 from models.interface.fair_slots import SHARE, Owner
-from models.interface.generation import Priority
+from models.interface.generation import JobPriority
 
 
 class Holdings:
@@ -32,7 +32,7 @@ class Holdings:
         """
         last = max(self._running, key=lambda one: (one.job.priority, one.number))
         largest = self._of_largest()
-        return largest if last.job.priority < Priority.BATCH and self._holds_far_more(largest, last) else last
+        return largest if last.job.priority < JobPriority.BATCH and self._holds_far_more(largest, last) else last
 
     def yielding(self, waiting: SequenceState, need: int) -> SequenceState | None:
         """The sequence that releases its pages first for a waiting one, which needs that many; None if none does."""
@@ -41,7 +41,7 @@ class Holdings:
 
     def yields(self, first: SequenceState, waiting: SequenceState, need: int) -> bool:
         """Whether the owner of the first sequence makes room for a waiting one that needs that many pages."""
-        is_batch = waiting.job.priority == Priority.BATCH > first.job.priority
+        is_batch = waiting.job.priority == JobPriority.BATCH > first.job.priority
         return not is_batch and self._holds_far_more(first, waiting, need)
 
     def may_yield(self, first: SequenceState) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 from models.checkpoints.loading import Checkpoint
 from models.drawing.sampler import Draw, Drawn, Token, sample
 from models.engine.compute.attention import Context
-from models.engine.compute.batch import Batch, Group, pack, tensor_of
+from models.engine.compute.batch import Group, StepInputs, pack, tensor_of
 from models.engine.compute.cache import KVCache
 from models.engine.compute.decode_batch import Steady
 from models.engine.compute.fused import lean
@@ -138,7 +138,7 @@ class Runner:
         self.times.followed += 1
         return self._start(slices, batch, began)
 
-    def _start(self, slices: Sequence[ScheduledChunk], batch: Batch, began: float) -> Step:
+    def _start(self, slices: Sequence[ScheduledChunk], batch: StepInputs, began: float) -> Step:
         packed = time.perf_counter()
         logits = self._logits(batch)
         self.times.forward += time.perf_counter() - packed
@@ -148,7 +148,7 @@ class Runner:
         scores = PromptScores(logits[len(batch.draws) :], batch.scored) if batch.scored else None
         return Step(slices, batch.draws, drawn, began, scores)
 
-    def _logits(self, batch: Batch) -> Tensor:
+    def _logits(self, batch: StepInputs) -> Tensor:
         self.lora.route(batch.order)
         try:
             # a graph was captured without adapters
@@ -157,17 +157,17 @@ class Runner:
         finally:
             self.lora.route(())
 
-    def pack(self, slices: Sequence[ScheduledChunk]) -> Batch:
+    def pack(self, slices: Sequence[ScheduledChunk]) -> StepInputs:
         batch = None if self._steady is None else self._steady.next(slices)
         if batch is None:
             batch = self._packed(slices)
             self._steady = Steady.of(batch, slices, self._pool.size)
         return batch
 
-    def _packed(self, slices: Sequence[ScheduledChunk]) -> Batch:
+    def _packed(self, slices: Sequence[ScheduledChunk]) -> StepInputs:
         return pack(slices, self._pool, self.device, kernel=self._kernel, all_paged=self._by_kernels)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: StepInputs) -> Tensor:
         """The logits of the batch's last tokens."""
         return self.compute(Context(batch, self.cache))
 
@@ -199,7 +199,7 @@ class Runner:
         nowhere, pages = [0] * tokens, pages_for(tokens, self._pool.size) if self._by_kernels else 0
         numbers = tensor_of([*nowhere, *range(tokens), *nowhere, 0, *[0] * pages], self.device)
         group = Group(0, 1, tokens, pages * self._pool.size or tokens, at=3 * tokens + 1, pages=pages)
-        self.forward(Batch(numbers, tokens, 1, [group], [])).sum().item()
+        self.forward(StepInputs(numbers, tokens, 1, [group], [])).sum().item()
 
     @torch.inference_mode()
     def warm_up(self, max_running: int, context_length: int) -> None:
@@ -228,7 +228,7 @@ class Runner:
         self.cache.scrub(pages)
 
 
-def _drawing(batch: Batch) -> list[Draw]:
+def _drawing(batch: StepInputs) -> list[Draw]:
     """How each place of `batch.draws` draws."""
     drafts = {id(part): part.sequence.draws(part.draft) for part, offset in batch.draws if offset == 1}
     return [

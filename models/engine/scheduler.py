@@ -25,7 +25,7 @@ from models.interface.prompt_turns import PromptBacklog
 
 
 @dataclass(slots=True)
-class Limits:
+class StepLimits:
     """`chunk`: prompt tokens in a step with decoding sequences; `lone_chunk`: in a step without; `scored`: in any step,
     tokens that are scored, because each has a row of logits.
     """
@@ -39,7 +39,7 @@ class Limits:
 
 
 class Scheduler:
-    def __init__(self, pool: PagePool, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, pool: PagePool, limits: StepLimits, clock: Callable[[], float]) -> None:
         self.pool = pool
         self.limits = limits
         self.running: list[SequenceState] = []

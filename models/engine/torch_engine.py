@@ -20,12 +20,12 @@ from models.engine.compute.fused import cache_dtype
 from models.engine.compute.pages import PagePool
 from models.engine.compute.probe import probe
 from models.engine.runner import Runner, StepTimes
-from models.engine.scheduler import Limits, Scheduler
+from models.engine.scheduler import Scheduler, StepLimits
 from models.engine.sequence import pages_for
 from models.engine.speculation.draft_model import DraftModel, check_draft
 from models.engine.speculation.drafting import Speculation, SpeculationMode
 from models.engine.threads import Threads
-from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
+from models.engine.worker import Cancelled, EngineThread, Events, Stopped, Submitted
 from models.files.adapters import AdapterFiles
 from models.interface.generation import EngineStats, Failure, FinishReason, Job, StepRows, Stream
 from models.interface.token_stream import TokenStream
@@ -58,7 +58,7 @@ class EngineOptions:
     adapters_gb: float = 1.0
     speculation: SpeculationMode = SpeculationMode.OFF
     draft: Checkpoint | None = None
-    limits: Limits | None = None
+    limits: StepLimits | None = None
     overlaps: bool | None = None
     gpu_share: float = SHARE_OF_FREE_GPU
 
@@ -99,7 +99,7 @@ class TorchEngine:
         )
         self.speculation = self._make_speculation(pages)
         self._constraints = ConstraintCompiler(checkpoint.tokenizer, model.config.vocab_size, checkpoint.eos)
-        self._worker = Worker(
+        self._worker = EngineThread(
             runner=self._runner,
             scheduler=self.scheduler,
             adapters=self._adapters,
@@ -225,9 +225,9 @@ class TorchEngine:
             self._constraints.prepare()
         log.info("%s passed its check and is warm after %.1f s", self.model_version, time.perf_counter() - begun)
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> StepLimits:
         """A CPU computes no more tokens a second in a longer step, and who arrives meanwhile waits for its end."""
-        limits = Limits(self._options.max_running)
+        limits = StepLimits(self._options.max_running)
         if self._checkpoint.model.device.type == "cpu":
             limits.lone_chunk = LONE_CHUNK_ON_CPU
         return limits

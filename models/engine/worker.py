@@ -78,7 +78,7 @@ class Compiled:
 Message = Submitted | Cancelled | Stopped | Fetched | Compiled
 
 
-class Worker:
+class EngineThread:
     """`run` is the thread's main function; `inbox` and `step_began` are for other threads.
 
     `deliver` is called with the events of a step, `died` with one line when the thread cannot continue.

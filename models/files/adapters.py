@@ -79,7 +79,7 @@ class AdapterFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class LowRank:
     """An adapter's addition to one linear layer: `down` [rank, in], `up` [out, rank] including the scale."""
 
     down: Tensor
@@ -94,7 +94,7 @@ class Delta:
         return self.down.nbytes + self.up.nbytes
 
 
-Adapter = dict[str, Delta]  # by the layer's name in the model
+Adapter = dict[str, LowRank]  # by the layer's name in the model
 
 
 def load_adapter(files: AdapterFiles, layers: Mapping[str, tuple[int, int]], like: Tensor) -> Adapter:
@@ -148,7 +148,7 @@ def _delta(
     parts: dict[str, Tensor],
     layers: Mapping[str, tuple[int, int]],
     like: Tensor,
-) -> Delta:
+) -> LowRank:
     if module not in layers:
         raise ValueError(f"it does not fit the model, which has no layer {module} that an adapter can change")
     if len(parts) != 2:
@@ -164,7 +164,7 @@ def _delta(
     up = up.float() * _scale(config, module, len(down))
     if not up.isfinite().all():
         raise ValueError(f"its scale for {module} is too large")
-    return Delta(down.to(like).contiguous(), up.to(like).contiguous())
+    return LowRank(down.to(like).contiguous(), up.to(like).contiguous())
 
 
 def _scale(config: dict[str, Any], module: str, rank: int) -> float:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ModelCall:
     """A call of a tool that the model asks for; `arguments` is JSON text, as the model wrote it."""
 
     name: str
@@ -23,7 +23,7 @@ class ChatMessage:
 
     role: str
     content: str
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ModelCall, ...] = ()
     call_id: str = ""
     name: str = ""
     reasoning: str = ""

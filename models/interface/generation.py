@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 
 if TYPE_CHECKING:
     from models.text.plain_dialogue import PlainStart
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from models.tools.parser import CallDelta
 
 
-class Priority(enum.IntEnum):
+class JobPriority(enum.IntEnum):
     """A lower number runs first."""
 
     INTERACTIVE = 0
@@ -147,7 +147,7 @@ class Job:
     generated: tuple[int, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
-    priority: Priority = Priority.STANDARD
+    priority: JobPriority = JobPriority.STANDARD
     user: str = ""
     tenant: str = ""
     shared: int = 0
@@ -257,7 +257,7 @@ class End:
     reason: FinishReason
     usage: Usage
     text: str = ""
-    calls: tuple[ToolCall, ...] = ()
+    calls: tuple[ModelCall, ...] = ()
     reasoning: str = ""
 
 

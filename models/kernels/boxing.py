@@ -7,7 +7,7 @@ owns.
 
 from __future__ import annotations
 
-from models.kernels.schemas import Form, Kernel
+from models.kernels.schemas import Kernel, NumberForm
 
 DECLARATIONS = """
 declare i32 @aoti_torch_get_data_ptr(i64, ptr)
@@ -16,12 +16,12 @@ declare i32 @torch_parallel_for(i64, i64, i64, ptr, ptr)
 """
 
 
-def forms_of(kernel: Kernel) -> list[Form]:
+def forms_of(kernel: Kernel) -> list[NumberForm]:
     """Those of its workers: without a cache, all rows of float32 have the same one."""
-    return [form for form in Form if kernel.has_cache or form is not Form.NARROW_CACHE]
+    return [form for form in NumberForm if kernel.has_cache or form is not NumberForm.NARROW_CACHE]
 
 
-def worker_name(kernel: Kernel, form: Form) -> str:
+def worker_name(kernel: Kernel, form: NumberForm) -> str:
     return f"parley_{kernel.name}_{form.name.lower()}"
 
 
@@ -42,7 +42,7 @@ def called(name: str, native: str) -> str:
 def boxed(kernel: Kernel) -> str:
     rows = len(kernel.tensors)
     forms = forms_of(kernel)
-    names = {form: worker_name(kernel, form if form in forms else Form.FLOAT32) for form in Form}
+    names = {form: worker_name(kernel, form if form in forms else NumberForm.FLOAT32) for form in NumberForm}
     lines = [
         f"define void @{kernel.symbol}(ptr %stack, i64 %arguments, i64 %results) {{",
     ]
@@ -55,10 +55,10 @@ def boxed(kernel: Kernel) -> str:
     for name, number in (("rows", rows), ("grain", rows + 1), ("form", rows + 2)):
         lines += [f"%{name}.at = getelementptr i64, ptr %stack, i64 {number}", f"%{name} = load i64, ptr %{name}.at"]
     lines += [
-        f"%is.half = icmp eq i64 %form, {Form.BFLOAT16}",
-        f"%is.narrow = icmp eq i64 %form, {Form.NARROW_CACHE}",
-        f"%wide = select i1 %is.narrow, ptr @{names[Form.NARROW_CACHE]}, ptr @{names[Form.FLOAT32]}",
-        f"%worker = select i1 %is.half, ptr @{names[Form.BFLOAT16]}, ptr %wide",
+        f"%is.half = icmp eq i64 %form, {NumberForm.BFLOAT16}",
+        f"%is.narrow = icmp eq i64 %form, {NumberForm.NARROW_CACHE}",
+        f"%wide = select i1 %is.narrow, ptr @{names[NumberForm.NARROW_CACHE]}, ptr @{names[NumberForm.FLOAT32]}",
+        f"%worker = select i1 %is.half, ptr @{names[NumberForm.BFLOAT16]}, ptr %wide",
         "%done = call i32 @torch_parallel_for(i64 0, i64 %rows, i64 %grain, ptr %worker, ptr %stack)",
     ]
     lines += [

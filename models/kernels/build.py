@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 from models.kernels import target
 from models.kernels.boxing import DECLARATIONS, boxed, called, forms_of, worker_name
 from models.kernels.library import HERE, file_name
-from models.kernels.schemas import ADD_NORM, ATTEND, DRAW, GATE, KERNELS, QUANTIZE, ROTATE, SCALE, Form, Kernel
+from models.kernels.schemas import ADD_NORM, ATTEND, DRAW, GATE, KERNELS, QUANTIZE, ROTATE, SCALE, Kernel, NumberForm
 
 # Numba reads these when it is imported.
 os.environ |= {"NUMBA_CPU_NAME": target.kind().name, "NUMBA_CPU_FEATURES": target.kind().features}
@@ -38,9 +38,9 @@ _WORKERS: dict[Kernel, Worker] = {
     DRAW: draw.worker_of,
 }
 _CELLS = {
-    Form.FLOAT32: (FLOAT32, FLOAT32),
-    Form.BFLOAT16: (BFLOAT16, BFLOAT16),
-    Form.NARROW_CACHE: (FLOAT32, BFLOAT16),
+    NumberForm.FLOAT32: (FLOAT32, FLOAT32),
+    NumberForm.BFLOAT16: (BFLOAT16, BFLOAT16),
+    NumberForm.NARROW_CACHE: (FLOAT32, BFLOAT16),
 }
 _ARGUMENTS = (types.int64,) * 3
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 _SHARED = "int rows, int grain, int form"
 
 
-class Form(IntEnum):
+class NumberForm(IntEnum):
     """What rows are made of, and the cache of keys and values: it is of bfloat16 in the last two."""
 
     FLOAT32 = 0
@@ -22,7 +22,7 @@ class Kernel:
     """An operation whose rows are shared by torch's threads.
 
     `tensors` come first, those that are written with a mark; all are contiguous. Then come the number of rows, how many
-    are worth a thread, and their `Form`; then the kernel's own `numbers`.
+    are worth a thread, and their `NumberForm`; then the kernel's own `numbers`.
     """
 
     name: str

@@ -16,7 +16,7 @@ _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Cpu:
     """A kind of CPU, as LLVM names it. `holds_many`: 32 vectors of 16 numbers instead of 16 vectors of 8 at most."""
 
     name: str
@@ -28,8 +28,8 @@ class Kind:
 KIND = "PARLEY_KERNELS_KIND"
 """Of a process that compiles for another CPU than its own (build.py)."""
 KINDS = {
-    "x86_64": (Kind("x86-64-v4", _AVX512, "-prefer-256-bit", holds_many=True), Kind("x86-64-v3", _AVX2)),
-    "aarch64": (Kind("generic"),),
+    "x86_64": (Cpu("x86-64-v4", _AVX512, "-prefer-256-bit", holds_many=True), Cpu("x86-64-v3", _AVX2)),
+    "aarch64": (Cpu("generic"),),
 }
 """The best one first."""
 
@@ -44,12 +44,12 @@ def why_not() -> str | None:
     return None
 
 
-def kinds() -> tuple[Kind, ...]:
+def kinds() -> tuple[Cpu, ...]:
     """Those of this machine's architecture."""
     return KINDS[platform.machine()]
 
 
-def kind() -> Kind:
+def kind() -> Cpu:
     """The best of which this CPU is, or the one that `KIND` names."""
     flags, named = _flags(), os.environ.get(KIND)
     return next(one for one in kinds() if (one.name == named if named else one.needed <= flags))

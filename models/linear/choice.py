@@ -50,7 +50,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class FormChoice:
     """`threads` are 0 if they were not measured."""
 
     dtype: torch.dtype
@@ -77,7 +77,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StepPart:
     """Matrices by which rows of ones are multiplied one after the other, so many times in a step."""
 
     matrices: Sequence[Matrix]
@@ -98,10 +98,10 @@ class Measured:
     """The fastest forms in one data type, and their parts of a step."""
 
     products: Products
-    parts: Sequence[Part]
+    parts: Sequence[StepPart]
 
 
-def compared(*ways: Sequence[Part], clock: Clock = time.thread_time) -> list[Times]:
+def compared(*ways: Sequence[StepPart], clock: Clock = time.thread_time) -> list[Times]:
     """What each way takes: the shortest of rounds that take turns, after one that warms up."""
     found = [list[float]() for _ in ways]
     for rows in ROWS:
@@ -116,7 +116,7 @@ def compared(*ways: Sequence[Part], clock: Clock = time.thread_time) -> list[Tim
 
 
 @torch.inference_mode()
-def choose(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Products], threads: int = 0) -> Choice:
+def choose(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Products], threads: int = 0) -> FormChoice:
     """The first of `dtypes` unless another is clearly faster, and the first of `allowed` unless another pays.
 
     `threads`: that many; 0: all cores but one, or all if that is clearly faster. Takes a second or two.
@@ -129,7 +129,7 @@ def choose(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Produc
         if ratio(found[best], found[dtype]) >= CLEARLY:
             best = dtype
     count, why = (threads, "set") if threads else _fastest_threads(measured[best].parts)
-    chosen = Choice(best, measured[best].products, count)
+    chosen = FormChoice(best, measured[best].products, count)
     log.info(
         "products of a step of %s answers take %s on one core; chosen: %s, layers %s, vocabulary %s, threads %d (%s)",
         ", ".join(map(str, ROWS)),
@@ -139,7 +139,7 @@ def choose(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Produc
     return chosen
 
 
-def _fastest_threads(parts: Sequence[Part]) -> tuple[int, str]:
+def _fastest_threads(parts: Sequence[StepPart]) -> tuple[int, str]:
     """How many, and why. The time that passes counts here, so on a busy machine fewer are faster."""
     cores = len(os.sched_getaffinity(0))
     few, found = max(1, cores - 1), []
@@ -167,12 +167,12 @@ def _measure(sizes: Sizes, dtype: torch.dtype, allowed: Sequence[Products]) -> M
     return best
 
 
-def _is_hopeless(best: Sequence[Part], other: Sequence[Part]) -> bool:
+def _is_hopeless(best: Sequence[StepPart], other: Sequence[StepPart]) -> bool:
     """By a single row, after one that warms up. What stands in for a kernel that a CPU lacks may take a minute to
     compare.
     """
 
-    def seconds(parts: Sequence[Part]) -> float:
+    def seconds(parts: Sequence[StepPart]) -> float:
         return min(sum(part.seconds(ROWS[0], time.thread_time) for part in parts) for _ in range(2))
 
     return seconds(other) > HOPELESS * seconds(best)
@@ -184,7 +184,7 @@ def _have_the_same_bits(one: Products, other: Products) -> bool:
     return all(first is second or (first.is_integer and second.is_integer) for first, second in pairs)
 
 
-def _parts(sizes: Sizes, dtype: torch.dtype, products: Products) -> list[Part]:
+def _parts(sizes: Sizes, dtype: torch.dtype, products: Products) -> list[StepPart]:
     rows = min(sizes.vocabulary, max(1, _SLICE // sizes.hidden))
     mlp = [_filled(sizes.inner, sizes.hidden, dtype), _filled(sizes.hidden, sizes.inner, dtype)]
     return [
@@ -193,10 +193,10 @@ def _parts(sizes: Sizes, dtype: torch.dtype, products: Products) -> list[Part]:
     ]
 
 
-def _part(weights: Sequence[Tensor], kind: Kind, times: float) -> Part:
+def _part(weights: Sequence[Tensor], kind: Kind, times: float) -> StepPart:
     dtype = weights[0].dtype
     shaped = [laid_out(weight) if kind is Kind.PLAIN else weight for weight in weights]
-    return Part([matrix_of(one, None, kind, dtype) for one in shaped], weights[0].shape[1], times, dtype)
+    return StepPart([matrix_of(one, None, kind, dtype) for one in shaped], weights[0].shape[1], times, dtype)
 
 
 def _filled(outputs: int, inputs: int, dtype: torch.dtype) -> Tensor:

@@ -37,7 +37,7 @@ from models.text.reasoning import THINK, Reasoning, tags_of
 from models.tools.format import ToolFormat
 from models.tools.forms import FORMATS, bound
 from models.tools.rendering import RESULT_MARK, clean_json, described
-from models.tools.tool import Tool
+from models.tools.tool import ModelTool
 
 if TYPE_CHECKING:
     from models.checkpoints.loading import Checkpoint
@@ -141,7 +141,7 @@ class PromptBuilder:
         *,
         recalled: Sequence[PastTurn] = (),
         steps: Sequence[ChatMessage] = (),
-        tools: Sequence[Tool] = (),
+        tools: Sequence[ModelTool] = (),
         continues: bool = False,
         reserve: int = 1,
         at: float = 0.0,
@@ -196,7 +196,7 @@ class PromptBuilder:
         system: str,
         messages: Sequence[ChatMessage],
         *,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[ModelTool] = (),
         continues: bool = False,
         at: float = 0.0,
         template_values: Mapping[str, TemplateValue] = NONE,
@@ -264,7 +264,7 @@ class PromptBuilder:
         self,
         system: str,
         messages: Sequence[ChatMessage],
-        tools: Sequence[Tool],
+        tools: Sequence[ModelTool],
         at: float,
         values: Mapping[str, TemplateValue] = NONE,
         *,
@@ -279,7 +279,7 @@ class PromptBuilder:
         self,
         system: str,
         messages: Sequence[ChatMessage],
-        tools: Sequence[Tool],
+        tools: Sequence[ModelTool],
         at: float,
         values: Mapping[str, TemplateValue] = NONE,
         *,
@@ -295,7 +295,7 @@ class PromptBuilder:
         cleaning: Cleaning,
         system: str,
         messages: Sequence[ChatMessage],
-        tools: Sequence[Tool],
+        tools: Sequence[ModelTool],
         at: float,
         values: Mapping[str, TemplateValue],
         *,

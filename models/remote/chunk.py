@@ -9,7 +9,7 @@ import msgspec
 MOST_COUNTED = 2**31 - 1
 
 
-class Delta(msgspec.Struct):
+class ChunkDelta(msgspec.Struct):
     """The names under which servers send thinking are OpenAI's neighbours': DeepSeek's, and OpenRouter's two."""
 
     content: str | None = None
@@ -22,10 +22,10 @@ class Delta(msgspec.Struct):
         return bool(self.reasoning_content or self.reasoning or self.reasoning_details)
 
 
-class Choice(msgspec.Struct):
+class ChunkChoice(msgspec.Struct):
     """`delta` of a chat completion, `text` of a raw one."""
 
-    delta: Delta | None = None
+    delta: ChunkDelta | None = None
     text: str | None = None
     finish_reason: str | None = None
     token_ids: list[Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNTED)]] | None = None
@@ -40,7 +40,7 @@ class Chunk(msgspec.Struct):
     `error`, or has its fields at the top: FastChat's and vLLM's older versions, Alibaba's DashScope.
     """
 
-    choices: list[Choice] | None = None
+    choices: list[ChunkChoice] | None = None
     usage: Any = None
     error: Any = None
     x_groq: Any = None

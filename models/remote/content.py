@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from models.remote.http import ServerMisbehaved
-from models.remote.parameters import RefusedError
+from models.remote.parameters import ParameterError
 
 _FEWEST_TURNS = 2
 """Of which one can be left out."""
@@ -81,14 +81,14 @@ async def text_of_ids(client: Any, model: str, ids: Sequence[int]) -> str:
 
 
 async def _post(client: Any, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """They are beside OpenAI's API, not below it. Raises `RefusedError` if something between hides them."""
+    """They are beside OpenAI's API, not below it. Raises `ParameterError` if something between hides them."""
     import openai
 
     root = str(client.base_url).rstrip("/").removesuffix("/v1")
     try:
         given = await client.post(f"{root}/{path}", cast_to=object, body=body)
     except openai.NotFoundError:
-        raise RefusedError(f"the model's server has no /{path}") from None
+        raise ParameterError(f"the model's server has no /{path}") from None
     if not isinstance(given, dict):
         raise ServerMisbehaved("the server's reply is no object")
     return given

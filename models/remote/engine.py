@@ -19,8 +19,8 @@ from models.remote.chunk import Chunk
 from models.remote.chunks import Chunks
 from models.remote.content import Content, ids_of, text_of_ids
 from models.remote.http import ServerMisbehaved, client_of
-from models.remote.parameters import RefusedError, parameters_of
-from models.remote.servers import Server, Servers
+from models.remote.parameters import ParameterError, parameters_of
+from models.remote.servers import ModelServer, Servers
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class RemoteEngine:
     async def _answer(self, answer: RemoteAnswer) -> None:
         import openai
 
-        tried: list[Server] = []
+        tried: list[ModelServer] = []
         while not answer.ended:
             if answer.is_full:
                 answer.end(FinishReason.LENGTH)
@@ -161,7 +161,7 @@ class RemoteEngine:
                 await self._ask(server, answer)
             except _StoppedBefore:
                 answer.end(FinishReason.STOP)
-            except RefusedError as error:
+            except ParameterError as error:
                 _refuse(answer, str(error))
             except openai.APIStatusError as error:
                 self._refused(server, answer, error, tried)
@@ -174,7 +174,9 @@ class RemoteEngine:
             if server.is_suspect:
                 await self._servers.check(server)
 
-    def _failed(self, server: Server, answer: RemoteAnswer, error: Exception, tried: Sequence[Server]) -> None:
+    def _failed(
+        self, server: ModelServer, answer: RemoteAnswer, error: Exception, tried: Sequence[ModelServer]
+    ) -> None:
         """One more attempt of the answer has failed. What fails at another server, too, is the request's fault."""
         answer.why, answer.failures = _kind(error), answer.failures + 1
         others = {one for one in tried if one is not server}
@@ -192,7 +194,7 @@ class RemoteEngine:
         redraws = not job.sampling.is_determined
         return self._options.is_vllm and job.constraint is None and (self._options.redraws or not redraws)
 
-    def _refused(self, server: Server, answer: RemoteAnswer, error: Any, tried: Sequence[Server]) -> None:
+    def _refused(self, server: ModelServer, answer: RemoteAnswer, error: Any, tried: Sequence[ModelServer]) -> None:
         """The server replied with an error instead of an answer."""
         is_too_long = error.status_code in _TOO_LONG and _says_too_long(error)
         if is_too_long and self._shorten(answer):
@@ -220,7 +222,7 @@ class RemoteEngine:
         log.info("%s: older turns of a request are left out, they do not fit", self._options.name)
         return True
 
-    async def _ask(self, server: Server, answer: RemoteAnswer) -> None:
+    async def _ask(self, server: ModelServer, answer: RemoteAnswer) -> None:
         """Read one stream of the server to its end, or to where it fails. What fails behind the end is no failure."""
         try:
             async with asyncio.timeout_at(answer.until(self._options.longest_s)):
@@ -232,7 +234,7 @@ class RemoteEngine:
             if not answer.ended:
                 answer.finish()
 
-    async def _read(self, server: Server, answer: RemoteAnswer) -> None:
+    async def _read(self, server: ModelServer, answer: RemoteAnswer) -> None:
         began, silence_s = time.monotonic(), self._options.silence_s
         now = asyncio.get_running_loop().time
         answer.stream.admitted_at = answer.stream.admitted_at or time.time()
@@ -275,7 +277,7 @@ class RemoteEngine:
                 await _read_the_end(parts)
 
     @staticmethod
-    def _is_cut(server: Server, answer: RemoteAnswer) -> bool:
+    def _is_cut(server: ModelServer, answer: RemoteAnswer) -> bool:
         """Whether the answer has ended before the server's stream has."""
         if answer.stopped:
             answer.end(FinishReason.STOP)
@@ -284,7 +286,7 @@ class RemoteEngine:
             answer.end(FinishReason.LENGTH)
         return answer.ended
 
-    async def _asked(self, server: Server, answer: RemoteAnswer) -> Any:
+    async def _asked(self, server: ModelServer, answer: RemoteAnswer) -> Any:
         """The server's response, when it is entered: its stream of the rest."""
         options, job = self._options, answer.rest
         room = options.context_length - len(job.prompt)
@@ -308,7 +310,7 @@ class RemoteEngine:
             return server.client.completions.with_streaming_response.create(prompt=content.prompt, **common)
         if content.continues:
             if not options.is_vllm:
-                raise RefusedError("continue_final_message: this model's server does not take it")
+                raise ParameterError("continue_final_message: this model's server does not take it")
             common["extra_body"] |= {"continue_final_message": True, "add_generation_prompt": False}
         if options.azure_version and "max_tokens" in common:  # which its newer models refuse
             common["max_completion_tokens"] = common.pop("max_tokens")
@@ -358,7 +360,7 @@ def servers_of(options: RemoteOptions) -> Servers:
             return openai.AsyncAzureOpenAI(azure_endpoint=url, api_version=version, http_client=http, **common)
         return openai.AsyncOpenAI(base_url=url, http_client=http, **common)
 
-    return Servers([Server(url, client(url)) for url in options.urls], options.max_running)
+    return Servers([ModelServer(url, client(url)) for url in options.urls], options.max_running)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from models.remote.chunk import MOST_COUNTED, Choice, Chunk, Delta
+from models.remote.chunk import MOST_COUNTED, Chunk, ChunkChoice, ChunkDelta
 from models.remote.http import ServerMisbehaved
 
 _TEXTS = frozenset({None, "text", "output_text"})
@@ -41,19 +41,19 @@ def whole_text(text: str, *, is_last: bool) -> tuple[str, str]:
     return whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"), half
 
 
-def _choice(value: dict[str, Any], note: Callable[[str], None]) -> Choice:
+def _choice(value: dict[str, Any], note: Callable[[str], None]) -> ChunkChoice:
     said = next((one for one in (value.get("delta"), value.get("message")) if isinstance(one, dict)), {})
     content = said.get("content")
     if not isinstance(content, str | None):
         note(f"content as {_named(content)}")
     names = ("reasoning_content", "reasoning", "reasoning_details")
-    delta = Delta(_text(content), *(said.get(name) for name in names))
+    delta = ChunkDelta(_text(content), *(said.get(name) for name in names))
     if isinstance(content, list | dict) and content and not delta.content:
         delta.reasoning = True
     text = value.get("text")
     if not said and isinstance(text, str):
         delta.content = text
-    return Choice(delta, None, _reason(value.get("finish_reason")), _ids(value.get("token_ids")))
+    return ChunkChoice(delta, None, _reason(value.get("finish_reason")), _ids(value.get("token_ids")))
 
 
 def _text(content: Any) -> str:

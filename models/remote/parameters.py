@@ -13,14 +13,14 @@ _OPENAI = frozenset({"temperature", "top_p", "seed", "presence_penalty", "freque
 """Parameters of `Sampling` that OpenAI's API has, too."""
 
 
-class RefusedError(ValueError):
+class ParameterError(ValueError):
     """The server's API cannot express the job; the message is one line that names the parameter."""
 
 
 def parameters_of(job: Job, model: str, room: int, *, is_vllm: bool) -> dict[str, Any]:
     """Without the messages. `room`: as many tokens as no job asks for; such a job has no `max_tokens` of its own.
 
-    Raises `RefusedError`.
+    Raises `ParameterError`.
     """
     sampling = job.sampling
     given: dict[str, Any] = {
@@ -38,14 +38,14 @@ def parameters_of(job: Job, model: str, room: int, *, is_vllm: bool) -> dict[str
             given[name] = getattr(sampling, name)
     more = _more(job)
     if more and not is_vllm:
-        raise RefusedError(f"{min(more)}: this model's server does not take it")
+        raise ParameterError(f"{min(more)}: this model's server does not take it")
     if job.constraint is not None:
         _constrain(given, more, job.constraint, is_vllm=is_vllm)
     return {**given, "extra_body": more} if more else given
 
 
 def _more(job: Job) -> dict[str, Any]:
-    """Parameters of vLLM's that OpenAI's API lacks. Raises `RefusedError` for those that no server can take."""
+    """Parameters of vLLM's that OpenAI's API lacks. Raises `ParameterError` for those that no server can take."""
     sampling = job.sampling
     refused = {
         "logit_bias": sampling.logit_bias,
@@ -54,7 +54,7 @@ def _more(job: Job) -> dict[str, Any]:
     }
     for name, is_set in refused.items():
         if is_set:
-            raise RefusedError(f"{name}: this model is behind an outside server, whose token ids are not known here")
+            raise ParameterError(f"{name}: this model is behind an outside server, whose token ids are not known here")
     given = {
         field.name: value
         for field in fields(sampling)
@@ -69,7 +69,7 @@ def _constrain(given: dict[str, Any], more: dict[str, Any], constraint: OutputCo
         schema = {"name": "answer", "schema": json.loads(constraint.rule), "strict": True}
         given["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif not is_vllm:
-        raise RefusedError(f"response_format: this model's server has no {constraint.kind}")
+        raise ParameterError(f"response_format: this model's server has no {constraint.kind}")
     elif constraint.kind is ConstraintKind.CHOICES:
         more["structured_outputs"] = {"choice": json.loads(constraint.rule)}
     else:

@@ -16,7 +16,7 @@ from models.prompts.builder import BuiltPrompt, PromptError, PromptTooLong
 from models.prompts.chat_template import NONE, TemplateValue
 from models.text.reasoning import Reasoning
 from models.tools.forms import FORMATS
-from models.tools.tool import Tool
+from models.tools.tool import ModelTool
 
 
 class RemotePrompts:
@@ -39,7 +39,7 @@ class RemotePrompts:
         *,
         recalled: Sequence[PastTurn] = (),
         steps: Sequence[ChatMessage] = (),
-        tools: Sequence[Tool] = (),
+        tools: Sequence[ModelTool] = (),
         continues: bool = False,
         reserve: int = 1,
         at: float = 0.0,  # noqa: ARG002 - the server's template knows the time

@@ -46,7 +46,7 @@ class Circuit(enum.Enum):
     OPEN = "open"
 
 
-class Server:
+class ModelServer:
     """`client` is an `openai.AsyncOpenAI`; `latency_s` the average time to the first token, `running` its answers."""
 
     def __init__(self, url: str, client: Any) -> None:
@@ -133,7 +133,7 @@ class Server:
 class Servers:
     """`max_running`: answers that one server gives at once."""
 
-    def __init__(self, servers: Sequence[Server], max_running: int) -> None:
+    def __init__(self, servers: Sequence[ModelServer], max_running: int) -> None:
         self._all = servers
         self._max_running = max_running
         self._changed = asyncio.Event()
@@ -152,7 +152,7 @@ class Servers:
         """Whether no server is asked at the moment."""
         return all(server.circuit is Circuit.OPEN for server in self._all)
 
-    async def enter(self, tried: Sequence[Server], patience_s: float, user: str = "") -> Server:
+    async def enter(self, tried: Sequence[ModelServer], patience_s: float, user: str = "") -> ModelServer:
         """The user's own server, whose prefix cache has the conversation, unless it has more than its share to do, is
         slow or among `tried`; else the free server with the least expected latency, one that is not among `tried` if
         there is one.
@@ -175,7 +175,9 @@ class Servers:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), max(0.05, deadline - time.monotonic()))
 
-    def _home(self, free: Sequence[Server], tried: Sequence[Server], user: str, quickest_s: float) -> Server | None:
+    def _home(
+        self, free: Sequence[ModelServer], tried: Sequence[ModelServer], user: str, quickest_s: float
+    ) -> ModelServer | None:
         """Users are spread by rendezvous hashing: one more server takes an equal part of each other's users, and no
         other user moves. Loads are bounded as in consistent hashing with bounded loads
         (https://arxiv.org/abs/1608.01350).
@@ -187,12 +189,12 @@ class Servers:
         is_slow = 0 < quickest_s < min(home.latency_s / _SLOWEST, home.latency_s - _WORTH_S)
         return home if home in free and home not in tried and home.running < most and not is_slow else None
 
-    def leave(self, server: Server) -> None:
+    def leave(self, server: ModelServer) -> None:
         server.running -= 1
         self._changed.set()
         self._watch()
 
-    async def check(self, server: Server) -> None:
+    async def check(self, server: ModelServer) -> None:
         """Ask a server that is suspect whether it answers at all."""
         await probe(server)
         self._watch()
@@ -204,7 +206,7 @@ class Servers:
         for server in self._all:
             await server.client.close()
 
-    def _is_free(self, server: Server) -> bool:
+    def _is_free(self, server: ModelServer) -> bool:
         return server.circuit is Circuit.CLOSED and server.running < self._max_running
 
     def _watch(self) -> None:
@@ -221,7 +223,7 @@ class Servers:
             self._changed.set()
 
 
-async def probe(server: Server) -> None:
+async def probe(server: ModelServer) -> None:
     """Ask whether the server answers at all; one without `/models` does, by saying so."""
     server.probe_at = time.monotonic() + _PROBE_S
     try:

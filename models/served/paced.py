@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from weakref import WeakSet
 
-from models.interface.chat import ChatMessage, PastTurn, ToolCall
+from models.interface.chat import ChatMessage, ModelCall, PastTurn
 from models.interface.generation import (
     Delta,
     End,
@@ -31,7 +31,7 @@ from models.prompts.chat_template import NONE, TemplateValue
 from models.served.registry import ServedModel
 from models.text.reasoning import Reasoning
 from models.tools.forms import FORMATS
-from models.tools.tool import Tool
+from models.tools.tool import ModelTool
 
 NAME = "paced"
 VERSION = f"{NAME}@1"
@@ -51,9 +51,9 @@ def text_of(token: int, *, begins: bool = False) -> str:  # noqa: ARG001 - each 
     return f" w{token}"
 
 
-def called(prompt: Sequence[int], index: int) -> ToolCall:
+def called(prompt: Sequence[int], index: int) -> ModelCall:
     """The call in which an answer of `index` tokens ends if its job has tools."""
-    return ToolCall("look_up", json.dumps({"word": word(prompt, index)[1]}))
+    return ModelCall("look_up", json.dumps({"word": word(prompt, index)[1]}))
 
 
 def reasoned(job: Job, most: int) -> int:
@@ -154,7 +154,7 @@ class BytePrompts:
         *,
         recalled: Sequence[PastTurn] = (),
         steps: Sequence[ChatMessage] = (),
-        tools: Sequence[Tool] = (),  # noqa: ARG002 - it calls none
+        tools: Sequence[ModelTool] = (),  # noqa: ARG002 - it calls none
         continues: bool = False,  # noqa: ARG002
         reserve: int = 1,
         at: float = 0.0,  # noqa: ARG002 - no template that could show it

@@ -13,7 +13,7 @@ from models.prompts.chat_template import NONE, TemplateValue
 from models.served.model_report import ModelReport
 from models.text.reasoning import Reasoning
 from models.tools.format import ToolFormat
-from models.tools.tool import Tool
+from models.tools.tool import ModelTool
 
 
 class Prompts(Protocol):
@@ -34,7 +34,7 @@ class Prompts(Protocol):
         *,
         recalled: Sequence[PastTurn] = (),
         steps: Sequence[ChatMessage] = (),
-        tools: Sequence[Tool] = (),
+        tools: Sequence[ModelTool] = (),
         continues: bool = False,
         reserve: int = 1,
         at: float = 0.0,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 from models.interface.generation import Job
 from models.text.plain_dialogue import PlainAnswer, PlainStart
 from models.text.reasoning import THINK, Reasoning, ReasoningReader, reasoning_tokens, tags_of
@@ -171,7 +171,7 @@ def _byte_of_character() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
-class Part(NamedTuple):
+class TextPart(NamedTuple):
     """What tokens add to an answer: to its text, its calls and its reasoning."""
 
     text: str
@@ -217,11 +217,11 @@ class AnswerText:
         return self._stream.stopped or (self._plain is not None and self._plain.stopped)
 
     @property
-    def calls(self) -> tuple[ToolCall, ...]:
+    def calls(self) -> tuple[ModelCall, ...]:
         """The complete calls so far."""
         return () if self._parser is None else tuple(self._parser.calls)
 
-    def step(self, token: int) -> Part:
+    def step(self, token: int) -> TextPart:
         """What `token` adds."""
         text, reasoning, calls = self._stream.step(token), "", tuple[CallDelta, ...]()
         if self._reasoning is not None:
@@ -231,9 +231,9 @@ class AnswerText:
         if self._plain is not None:
             self._least -= 1
             text = self._plain.add(text, may_end=self._least < 1)
-        return Part(text, calls, reasoning)
+        return TextPart(text, calls, reasoning)
 
-    def finish(self) -> Part:
+    def finish(self) -> TextPart:
         """What was held back, at the end of the answer."""
         text, reasoning = self._stream.held, ""
         if self._reasoning is not None:
@@ -243,7 +243,7 @@ class AnswerText:
             text = self._parser.step(text)[0] + self._parser.finish()
         if self._plain is not None:
             text = "" if self._plain.stopped else self._plain.add(text) + self._plain.finish()
-        return Part(text, reasoning=reasoning)
+        return TextPart(text, reasoning=reasoning)
 
 
 def _spelled(vocabulary: Vocabulary, form: ToolFormat) -> dict[int, str]:

@@ -9,12 +9,12 @@ from models.tools.constraint import ToolChoice, tool_constraint
 from models.tools.format import ToolFormat
 from models.tools.forms import FORMATS
 from models.tools.parser import CallDelta, ToolCallParser
-from models.tools.tool import Tool
+from models.tools.tool import ModelTool
 
 __all__ = [
     "FORMATS",
     "CallDelta",
-    "Tool",
+    "ModelTool",
     "ToolCallParser",
     "ToolChoice",
     "ToolFormat",

@@ -15,7 +15,7 @@ from models.tools.format import ArgumentStyle, ToolFormat
 from models.tools.values import ALL_TYPES, STRING, json_of, json_of_literal, quoted, types_of
 
 
-class Progress(enum.Enum):
+class ArgumentProgress(enum.Enum):
     """Whether the arguments go on, are complete, or leave the form."""
 
     OPEN = enum.auto()
@@ -24,16 +24,16 @@ class Progress(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadArguments:
     """`length` characters were consumed; they add `json` to the arguments."""
 
     length: int
     json: str
-    progress: Progress
+    progress: ArgumentProgress
 
 
 class ArgumentReader(Protocol):
-    def read(self, text: str) -> Read:
+    def read(self, text: str) -> ReadArguments:
         """Read the next text; what was not consumed comes again, with more behind it."""
 
 
@@ -56,11 +56,11 @@ class JsonReader:
         self._in_string = False
         self._escaped = False
 
-    def read(self, text: str) -> Read:
+    def read(self, text: str) -> ReadArguments:
         end = self._end(text)
         if end is None:
-            return Read(len(text), text, Progress.OPEN)
-        return Read(end, text[:end], Progress.COMPLETE)
+            return ReadArguments(len(text), text, ArgumentProgress.OPEN)
+        return ReadArguments(end, text[:end], ArgumentProgress.COMPLETE)
 
     def _end(self, text: str) -> int | None:
         for at, character in enumerate(text):
@@ -116,22 +116,22 @@ class TaggedReader:
         self._types: frozenset[str] | None = None  # of the value that is being read
         self._value: list[str] = []
 
-    def read(self, text: str) -> Read:
-        at, progress = 0, Progress.OPEN
-        while progress is Progress.OPEN:
+    def read(self, text: str) -> ReadArguments:
+        at, progress = 0, ArgumentProgress.OPEN
+        while progress is ArgumentProgress.OPEN:
             is_value = self._types is not None
             length, progress = self._read_value(text[at:]) if is_value else self._read_key(text[at:])
             at += length
             if is_value is (self._types is not None):
                 break
-        return Read(at, self._pieces.new(), progress)
+        return ReadArguments(at, self._pieces.new(), progress)
 
-    def _read_key(self, text: str) -> tuple[int, Progress]:
+    def _read_key(self, text: str) -> tuple[int, ArgumentProgress]:
         form = self._form
         if text.startswith(form.key):
             marks = [mark for mark in (form.value, form.other_value) if mark and text.find(mark, len(form.key)) >= 0]
             if not marks:
-                return 0, Progress.OPEN
+                return 0, ArgumentProgress.OPEN
             mark = min(marks, key=lambda one: text.find(one, len(form.key)))
             end = text.find(mark, len(form.key))
             key = text[len(form.key) : end]
@@ -144,14 +144,14 @@ class TaggedReader:
             self._pieces.begin(key)
             if self._types == STRING:
                 self._pieces.add('"')
-            return end + len(mark), Progress.OPEN
+            return end + len(mark), ArgumentProgress.OPEN
         if text.startswith(form.closing):
             self._pieces.end()
-            return 0, Progress.COMPLETE
+            return 0, ArgumentProgress.COMPLETE
         may_follow = form.key.startswith(text) or form.closing.startswith(text)
-        return 0, Progress.OPEN if may_follow else Progress.BROKEN
+        return 0, ArgumentProgress.OPEN if may_follow else ArgumentProgress.BROKEN
 
-    def _read_value(self, text: str) -> tuple[int, Progress]:
+    def _read_value(self, text: str) -> tuple[int, ArgumentProgress]:
         ends = (self._form.value_end + self._form.key, self._form.value_end + self._form.closing)
         found = [at for at in map(text.find, ends) if at >= 0]
         length = min(found) if found else len(text) - _beginning_of(ends, text)
@@ -159,7 +159,7 @@ class TaggedReader:
         if found:
             self._close_value()
             length += len(self._form.value_end)
-        return length, Progress.OPEN
+        return length, ArgumentProgress.OPEN
 
     def _add(self, part: str) -> None:
         if self._types == STRING:
@@ -187,40 +187,40 @@ class PythonReader:
         self._quote = ""
         self._escaped = False
 
-    def read(self, text: str) -> Read:
-        at, progress = 0, Progress.OPEN
-        while progress is Progress.OPEN:
+    def read(self, text: str) -> ReadArguments:
+        at, progress = 0, ArgumentProgress.OPEN
+        while progress is ArgumentProgress.OPEN:
             key = self._key
             length, progress = self._read_key(text[at:]) if key is None else self._read_value(key, text[at:])
             at += length
             if self._key is key:
                 break
-        return Read(at, self._pieces.new(), progress)
+        return ReadArguments(at, self._pieces.new(), progress)
 
-    def _read_key(self, text: str) -> tuple[int, Progress]:
+    def _read_key(self, text: str) -> tuple[int, ArgumentProgress]:
         if text.lstrip().startswith(")"):
             self._pieces.end()
-            return len(text) - len(text.lstrip()), Progress.COMPLETE
+            return len(text) - len(text.lstrip()), ArgumentProgress.COMPLETE
         if self._KEY_BEGUN.fullmatch(text):
-            return 0, Progress.OPEN
+            return 0, ArgumentProgress.OPEN
         key = self._KEY.match(text)
         if key is None:
-            return 0, Progress.BROKEN
+            return 0, ArgumentProgress.BROKEN
         self._key = key[1]
-        return key.end(), Progress.OPEN
+        return key.end(), ArgumentProgress.OPEN
 
-    def _read_value(self, key: str, text: str) -> tuple[int, Progress]:
+    def _read_value(self, key: str, text: str) -> tuple[int, ArgumentProgress]:
         end = next((at for at, character in enumerate(text) if self._ends(character)), None)
         self._value.append(text[:end])
         if end is None:
-            return len(text), Progress.OPEN
+            return len(text), ArgumentProgress.OPEN
         value = json_of_literal("".join(self._value))
         if value is None:
-            return end, Progress.BROKEN
+            return end, ArgumentProgress.BROKEN
         self._pieces.begin(key)
         self._pieces.add(value)
         self._key, self._value = None, []
-        return end + (text[end] == ","), Progress.OPEN
+        return end + (text[end] == ","), ArgumentProgress.OPEN
 
     def _ends(self, character: str) -> bool:
         """Whether the value ends before this character, the next one."""

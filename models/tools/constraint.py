@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from models.interface.generation import OutputConstraint
 from models.tools.format import ToolFormat
 from models.tools.rule import CallableTool, ToolRule, written
-from models.tools.tool import Tool
+from models.tools.tool import ModelTool
 
 
 class ToolChoice(enum.Enum):
@@ -25,7 +25,7 @@ class ToolChoice(enum.Enum):
 
 def tool_constraint(
     form: ToolFormat,
-    tools: Sequence[Tool],
+    tools: Sequence[ModelTool],
     choice: ToolChoice = ToolChoice.AUTO,
     *,
     is_single: bool = False,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.tools.tool import Tool
+from models.tools.tool import ModelTool
 from models.tools.values import literal_of, object_of, plain_text_of
 
 
@@ -90,7 +90,7 @@ class ToolFormat:
             return self.beginning("NAME") + "{...}" + self.closing + self.end
         return self.written([("NAME", '{"ARGUMENT": "VALUE"}')])
 
-    def reading(self, tools: Sequence[Tool]) -> ToolFormat:
+    def reading(self, tools: Sequence[ModelTool]) -> ToolFormat:
         """The form as the calls of these tools are read in it."""
         if self.arguments is ArgumentStyle.JSON:
             return self

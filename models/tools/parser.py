@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from models.interface.chat import ToolCall
-from models.tools.arguments import ArgumentReader, Progress, reader_of
+from models.interface.chat import ModelCall
+from models.tools.arguments import ArgumentProgress, ArgumentReader, reader_of
 from models.tools.format import NameStyle, ToolFormat
 
 
@@ -50,7 +50,7 @@ class ToolCallParser:
     """`calls` are the complete calls so far."""
 
     def __init__(self, form: ToolFormat) -> None:
-        self.calls: list[ToolCall] = []
+        self.calls: list[ModelCall] = []
         self._form = form
         self._state = _State.TEXT
         self._beginnings = (form.trigger, *form.beginnings)
@@ -196,11 +196,11 @@ class ToolCallParser:
         else:
             self._read(read.length, _State.ARGUMENTS)
         match read.progress:
-            case Progress.COMPLETE:
+            case ArgumentProgress.COMPLETE:
                 self._state = _State.CLOSING
-            case Progress.BROKEN:
+            case ArgumentProgress.BROKEN:
                 return self._leave()
-            case Progress.OPEN:
+            case ArgumentProgress.OPEN:
                 return False
         return True
 
@@ -218,7 +218,7 @@ class ToolCallParser:
             return self._leave()
         if len(self._rest) < len(closing):
             return False
-        self.calls.append(ToolCall(self._name, "".join(self._arguments)))
+        self.calls.append(ModelCall(self._name, "".join(self._arguments)))
         self._arguments = []
         self._read(len(closing), _State.AFTER)
         return True

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class ModelTool:
     """`parameters` is the JSON schema of its arguments, an object. A tool that `is_strict` is refused if calls cannot
     be held to it; another one then takes any object.
     """

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _CERTAIN = 1e30
 
 
-class Row:
+class DrawRow:
     """One answer in vLLM's batch. `output` is vLLM's own list of its tokens, which grows.
 
     An error in its constraint must not end vLLM for all others: the answer then ends with its next token, where its
@@ -110,7 +110,7 @@ class ParleyDraws(LogitsProcessor):  # type: ignore[misc,unused-ignore]
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:  # noqa: ARG002
         follow()
         self._config = config = vllm_config.model_config
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, DrawRow] = {}
         _, checkpoint = describe_checkpoint(config.model, remote_code=config.trust_remote_code)
         self._tokenizer = checkpoint.tokenizer
         self._compilers: dict[tuple[int, ...], ConstraintCompiler] = {}
@@ -147,7 +147,7 @@ class ParleyDraws(LogitsProcessor):  # type: ignore[misc,unused-ignore]
         logits[at, drawn] = torch.where(kept.isnan(), kept, torch.zeros_like(kept))
         return logits
 
-    def _row(self, own: OwnDraws, params: Any, prompt: Sequence[int], output: Sequence[int]) -> Row:
+    def _row(self, own: OwnDraws, params: Any, prompt: Sequence[int], output: Sequence[int]) -> DrawRow:
         eos = tuple(sorted(params.stop_token_ids or ()))
 
         def compiled() -> Matcher | None:
@@ -155,7 +155,7 @@ class ParleyDraws(LogitsProcessor):  # type: ignore[misc,unused-ignore]
             constraint = own.constraint
             return None if constraint is None else self._compiler(eos).ask(constraint).result().copy()
 
-        return Row(own, prompt, output, eos, compiled)
+        return DrawRow(own, prompt, output, eos, compiled)
 
     def _compiler(self, eos: tuple[int, ...]) -> ConstraintCompiler:
         if eos not in self._compilers:

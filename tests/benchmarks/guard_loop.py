@@ -30,7 +30,7 @@ from app.wire.tools import FunctionCall
 from models.interface.generation import Delta
 from models.prompts.builder import PromptTooLong
 from models.served.paced import paced
-from tables.records import Turn
+from tables.records import KeptTurn
 from tests.loop_steps import LongestStep, longest_step
 from tests.unit.answering.runs import run_and_stage_of, unchanged
 from tests.unit.delivery.inflight_requests import inflight_of
@@ -85,7 +85,7 @@ async def pass_through(run: Run, stage: Stage) -> LongestStep:
         await run.answer.write(Delta(0, (7,), " ".join(MAILS[:300])))
         await asyncio.sleep(0)
         await stage.ended()
-        stage.leave(Kept(row=Turn("r1", run.accepted.request.question, run.answer.text, 1)))
+        stage.leave(Kept(row=KeptTurn("r1", run.accepted.request.question, run.answer.text, 1)))
         await asyncio.sleep(0)  # the step ends
     return longest
 

@@ -14,9 +14,9 @@ from models.interface.generation import (
     End,
     FinishReason,
     Job,
+    JobPriority,
     LowConfidence,
     OutputConstraint,
-    Priority,
     Sampling,
 )
 from models.prompts.builder import PromptBuilder
@@ -186,7 +186,7 @@ async def test_a_cancelled_answer_keeps_what_was_written_and_others_go_on(engine
 async def test_what_is_urgent_is_answered_before_a_batch(engines: Engines) -> None:
     """VLLM computes 64 at once here; what waits begins in the order of its priority."""
     prompt = prompt_of(engines, QUESTIONS[2])
-    batch = [job(prompt, 48, min_tokens=48, sampling=WILD, priority=Priority.BATCH) for _ in range(96)]
+    batch = [job(prompt, 48, min_tokens=48, sampling=WILD, priority=JobPriority.BATCH) for _ in range(96)]
     ended: list[str] = []
 
     async def reading(stream, name: str) -> None:
@@ -194,7 +194,7 @@ async def test_what_is_urgent_is_answered_before_a_batch(engines: Engines) -> No
         ended.append(name)
 
     waiting = [asyncio.ensure_future(reading(stream, "batch")) for stream in engines.vllm.submit(batch)]
-    (urgent,) = engines.vllm.submit([job(prompt, 8, priority=Priority.INTERACTIVE)])
+    (urgent,) = engines.vllm.submit([job(prompt, 8, priority=JobPriority.INTERACTIVE)])
     await asyncio.gather(reading(urgent, "urgent"), *waiting)
     assert ended.index("urgent") <= 64
 

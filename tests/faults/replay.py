@@ -20,10 +20,10 @@ from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.request import Request
-from app.wire.turn import Turn as WireTurn
+from app.wire.turn import Turn
 from models.interface.generation import Delta, Engine, Job
 from models.served.registry import ServedModel
-from tables.records import Turn
+from tables.records import KeptTurn
 from tests.faults.verdict import Key, Records
 
 
@@ -49,15 +49,15 @@ class Replay:
             if key in texts and words[: len(texts[key])] != texts[key]
         ]
 
-    async def _job(self, accepted: Accepted, memory: tuple[Turn, ...], model: ServedModel) -> Job:
+    async def _job(self, accepted: Accepted, memory: tuple[KeptTurn, ...], model: ServedModel) -> Job:
         dialogue = Dialogue(accepted.request, memory)
         return job_of(dialogue, await prompt_of(dialogue, model, self._settings, 0), model, self._settings)
 
 
-def _asked(requests: Records, turns: Records) -> list[tuple[Accepted, tuple[Turn, ...]]]:
+def _asked(requests: Records, turns: Records) -> list[tuple[Accepted, tuple[KeptTurn, ...]]]:
     """Each request with what its conversation remembered."""
-    answered = {(turn.user_id, turn.request_id): turn for turn in (decode(WireTurn, r.value, r.headers) for r in turns)}
-    memory: dict[tuple[str, str], tuple[Turn, ...]] = defaultdict(tuple)
+    answered = {(turn.user_id, turn.request_id): turn for turn in (decode(Turn, r.value, r.headers) for r in turns)}
+    memory: dict[tuple[str, str], tuple[KeptTurn, ...]] = defaultdict(tuple)
     asked = []
     for record in requests:
         whole = Record(
@@ -66,7 +66,7 @@ def _asked(requests: Records, turns: Records) -> list[tuple[Accepted, tuple[Turn
         accepted = Accepted(whole, decode(Request, record.value, record.headers), 0)
         asked.append((accepted, memory[accepted.conversation]))
         if (turn := answered.get(accepted.key)) is not None and turn.answer:
-            recovered = Turn(turn.request_id, turn.prompt, turn.answer, turn.created_at)
+            recovered = KeptTurn(turn.request_id, turn.prompt, turn.answer, turn.created_at)
             memory[accepted.conversation] = (*memory[accepted.conversation], recovered)
     return asked
 

@@ -14,8 +14,7 @@ from app.reader import Answer, ReaderRule
 from app.settings import Settings
 from app.wire.event import NO_PLAN, RecalledTurn
 from app.wire.turn import Turn
-from models.interface.chat import ChatMessage, PastTurn
-from models.interface.chat import ToolCall as ModelCall
+from models.interface.chat import ChatMessage, ModelCall, PastTurn
 from models.interface.generation import FinishReason
 from models.served.paced import BytePrompts, called
 from tests.faults.plan_verdict import Author, are_words, authors_of

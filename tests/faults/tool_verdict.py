@@ -15,7 +15,7 @@ from app.wire.error import WireError
 from app.wire.limits import TOOL_ROUNDS
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
-from models.interface.chat import ChatMessage, PastTurn, ToolCall
+from models.interface.chat import ChatMessage, ModelCall, PastTurn
 from models.interface.generation import FinishReason
 from models.served.paced import called, word
 
@@ -98,9 +98,9 @@ def possible_turns(
             yield PastTurn(turn.prompt, text, tuple(kept))
             return
         call = calls[number]
-        if called(prompt, length) != ToolCall(call.name, call.arguments):
+        if called(prompt, length) != ModelCall(call.name, call.arguments):
             return
-        asked = ChatMessage("assistant", text, calls=(ToolCall(call.name, call.arguments, call.tool_call_id),))
+        asked = ChatMessage("assistant", text, calls=(ModelCall(call.name, call.arguments, call.tool_call_id),))
         for content in _outcomes(call, topics, is_last=is_stopped and number == len(calls) - 1):
             answered = ChatMessage("tool", content, call_id=call.tool_call_id, name=call.name)
             yield from follow(number + 1, begin + length, (*steps, asked, answered))

@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 
 from app.delivery.commits.changelog import changelog_topic
 from tables import records
-from tables.records import Conversation, Table, Turn
+from tables.records import Conversation, KeptTurn, Table
 from tests.simulation.faults import broker_away, cut_off, inflict, kill, rebalance, suspend
 from tests.simulation.scenario import SECRET, Load, Simulation
 
@@ -42,6 +42,6 @@ def _remember(simulation: Simulation) -> None:
     at = TopicPartition(changelog_topic(settings, Table.CONVERSATIONS), 0)
     now = int(simulation.world.now * 1000)
     for number in range(_CONVERSATIONS):
-        turn = Turn(f"old-{number}", SECRET.decode(), "an answer", now)
+        turn = KeptTurn(f"old-{number}", SECRET.decode(), "an answer", now)
         row = records.encode(Conversation(now, (turn,)))
         simulation.broker.append(at, records.key(_USER, f"old-{number}"), row, timestamp=simulation.world.now)

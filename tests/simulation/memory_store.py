@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from tables.records import Change, Table
+from tables.records import RowChange, Table
 from tables.store import Fingerprint, PartitionStore, newest_prints
 from tables.store_errors import CorruptStoreError, StoreLockedError
 
@@ -67,7 +67,7 @@ class MemoryStore(PartitionStore):
 
     def apply(
         self,
-        changes: Iterable[Change],
+        changes: Iterable[RowChange],
         offsets: Mapping[Table, int],
         *,
         now_ms: int,

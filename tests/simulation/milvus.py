@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.search.identity import Identity
+from app.search.identity import EmbedderMark
 from app.search.vector_store import IndexAwayError
 from tests.simulation.clients import Link
 
@@ -120,7 +120,7 @@ class SimMilvus:
         names = ("turn_id", "text", "created_at", "asked_at", "user_id", "conversation_id", "tenant", "role")
         fields: list[dict[str, Any]] = [{"name": name} for name in (*names, "model_version")]
         fields.append({"name": "embedding", "params": {"dim": _DIMENSION}})
-        same = Identity("same", np.ones(_DIMENSION, dtype=np.float32)).properties()
+        same = EmbedderMark("same", np.ones(_DIMENSION, dtype=np.float32)).properties()
         return {
             "get_server_version": "v2.6.0",
             "describe_collection": {"collection_name": "turns", "fields": fields, "properties": same},

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from aiokafka.errors import MessageSizeTooLargeError
 
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 from models.interface.generation import Delta, End, Failure, FinishReason, Job, StreamEvent, TokenLogprob, Usage
 from models.served.paced import PacedStream, text_of, word
 from tests.simulation.world import SteppedLoop
@@ -178,9 +178,9 @@ class HostileStream(PacedStream):
                 tokens = (7,) * 1000
                 return Delta(index, tokens, text_of(7) * 1000, tuple(TokenLogprob(7, -0.1, top) for _ in tokens))
             case "calls":
-                return End(index, FinishReason.TOOL_CALLS, usage, calls=(ToolCall("f", '"' + "x" * _HUGE + '"'),))
+                return End(index, FinishReason.TOOL_CALLS, usage, calls=(ModelCall("f", '"' + "x" * _HUGE + '"'),))
             case "depth":
-                return End(index, FinishReason.TOOL_CALLS, usage, calls=(ToolCall("f", "[" * 100_000),))
+                return End(index, FinishReason.TOOL_CALLS, usage, calls=(ModelCall("f", "[" * 100_000),))
             case "failure":
                 return Failure(index, "engine_error", "x" * _HUGE)
             case "code":

@@ -23,7 +23,7 @@ from app.delivery.written_ahead import WrittenAhead
 from app.features.egress import Leaving
 from app.wire.event import TokenEvent
 from tables import records
-from tables.records import Change, Table, Taken
+from tables.records import RowChange, Table, Taken
 from tests.simulation.faults import foreign_storm
 from tests.simulation.scenario import Simulation
 from tests.simulation.test_mutants import Mutant, find_broken_promise
@@ -56,7 +56,9 @@ _TO_PRODUCER = TokenLog.send_beside
 
 
 async def _commit_apart(taking: _Taking, outputs: Sequence[Outgoing], behind: int, *, offset_first: bool) -> None:
-    row = Change(Table.INTAKE, records.key(taking._at.topic, str(taking._at.partition)), records.encode(Taken(behind)))
+    row = RowChange(
+        Table.INTAKE, records.key(taking._at.topic, str(taking._at.partition)), records.encode(Taken(behind))
+    )
     both = [Commit(None, (), tuple(outputs)), Commit(None, (row,))]
     for one in reversed(both) if offset_first else both:
         await taking._partition.context.queue.put(one)

@@ -45,7 +45,7 @@ from app.wire.request import Request
 from app.wire.turn import Turn
 from models.interface.generation import Delta
 from tables.erasures import Marks, Scope
-from tables.records import Change, Conversation, Erased, Table, decode_row, encode, key
+from tables.records import Conversation, Erased, RowChange, Table, decode_row, encode, key
 from tables.tool_calls import ToolRounds, row
 from tables.usage import Windows
 from tests.simulation.big_erasure import big_erasure
@@ -101,7 +101,7 @@ def _audits_no_errors(accepted: Accepted, answer: AnswerLog, end: TokenEvent, *r
     return () if end.error is not None else audit_of_request(accepted, answer, end, *rest)
 
 
-def _decides_nothing(calls: OpenCalls, key: tuple[str, str], rounds: ToolRounds) -> Change:
+def _decides_nothing(calls: OpenCalls, key: tuple[str, str], rounds: ToolRounds) -> RowChange:
     calls._decided[key] = rounds
     return row("no user", "nothing", None)
 
@@ -139,10 +139,10 @@ def _known_while_it_runs(ownership: Ownership, key: tuple[str, str], _at: int) -
     return key in ownership.inflight_requests
 
 
-def _without_progress(windows: Windows) -> tuple[Change, ...]:
+def _without_progress(windows: Windows) -> tuple[RowChange, ...]:
     rows = dict(windows._changed)
     windows._changed.clear()
-    return tuple(Change(Table.USAGE, encode(key), tally and encode(tally)) for key, tally in rows.items())
+    return tuple(RowChange(Table.USAGE, encode(key), tally and encode(tally)) for key, tally in rows.items())
 
 
 def _drop_records_alone(queue: CommitQueue) -> None:

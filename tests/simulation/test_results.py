@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from app.answering import job, kept
 from app.answering.run import Run
 from tables.conversations import MemoryRules
-from tables.records import Conversation, Turn
+from tables.records import Conversation, KeptTurn
 from tests.simulation.faults import FAULTS, expire_log, inflict_some, suspend
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.scenario import Load, Simulation
@@ -56,7 +56,7 @@ _REMEMBER = MemoryRules.remember
 
 
 def _beside_the_turn_that_asked(
-    rules: MemoryRules, conversation: Conversation | None, turn: Turn, at: int
+    rules: MemoryRules, conversation: Conversation | None, turn: KeptTurn, at: int
 ) -> Conversation:
     """As if a turn with results were a turn of its own."""
     own = replace(turn, steps=tuple(_without_calls(one) for one in turn.steps))

@@ -25,7 +25,7 @@ from app.delivery.record import Outgoing
 from app.settings import Settings
 from app.wire.audit import AuditRecord
 from app.wire.codec import encode
-from tables.records import AUDIT_HEAD, AUDIT_KEY, AuditHead, AuditKey, Change, Table, decode_row
+from tables.records import AUDIT_HEAD, AUDIT_KEY, AuditHead, AuditKey, RowChange, Table, decode_row
 from tables.records import encode as encode_row
 from tables.store import PartitionStore
 
@@ -44,14 +44,14 @@ def text_digest(key: bytes, user_id: str, sha256: str) -> str:
 
 def keyed(
     store: PartitionStore, records: Iterable[AuditRecord], settings: Settings
-) -> tuple[tuple[Change, ...], list[AuditRecord]]:
+) -> tuple[tuple[RowChange, ...], list[AuditRecord]]:
     """The records with keyed digests of their texts, and the row of a key that was drawn for them."""
     plain = [*records]
     if not settings.audit_retention_s or not plain:
         return (), []
     raw = store.get(Table.AUDIT, AUDIT_KEY)
     key = secrets.token_bytes(_KEY_BYTES) if raw is None else decode_row(raw, AuditKey).key
-    change = (Change(Table.AUDIT, AUDIT_KEY, encode_row(AuditKey(key))),) if raw is None else ()
+    change = (RowChange(Table.AUDIT, AUDIT_KEY, encode_row(AuditKey(key))),) if raw is None else ()
     return change, [_keyed(record, key) for record in plain]
 
 
@@ -70,7 +70,7 @@ def head_of(store: PartitionStore) -> AuditHead:
 
 def extend(
     head: AuditHead, records: Iterable[AuditRecord], settings: Settings
-) -> tuple[tuple[Change, ...], tuple[Outgoing, ...]]:
+) -> tuple[tuple[RowChange, ...], tuple[Outgoing, ...]]:
     """The new head as a table row, and the linked records; both empty without `records`, or if there is no audit."""
     if not settings.audit_retention_s:
         return (), ()
@@ -82,4 +82,4 @@ def extend(
         head = AuditHead(linked.sequence, hash_of(value))
     if not links:
         return (), ()
-    return (Change(Table.AUDIT, AUDIT_HEAD, encode_row(head)),), tuple(links)
+    return (RowChange(Table.AUDIT, AUDIT_HEAD, encode_row(head)),), tuple(links)

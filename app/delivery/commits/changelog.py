@@ -26,7 +26,7 @@ from app.kafka.topic_config import Bound, Rule, enforce
 from app.settings import Settings
 from app.settings.kafka import COMPACTION_LAG_S
 from app.wire.limits import MAX_RECORD_BYTES
-from tables.records import Change, Table
+from tables.records import RowChange, Table
 from tables.store import Fingerprint, PartitionStore
 
 log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ async def _apply_until(
 
 def apply_records(store: PartitionStore, table: Table, records: list[ConsumerRecord]) -> None:
     keyed = [record for record in records if record.key is not None]
-    changes = [Change(table, record.key, record.value) for record in keyed]
+    changes = [RowChange(table, record.key, record.value) for record in keyed]
     newest = keyed[-1] if keyed else None
     prints = {} if newest is None else {table: Fingerprint.of(newest.offset, newest.key, newest.value)}
     store.apply(changes, {table: records[-1].offset}, now_ms=time.time_ns() // 1_000_000, prints=prints)

@@ -46,7 +46,7 @@ from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
 from app.wire.audit import AuditRecord
 from app.wire.record_size import record_bytes
-from tables.records import Change, Table
+from tables.records import RowChange, Table
 from tables.store import Fingerprint, PartitionStore
 from tables.store_errors import StoreError
 
@@ -66,7 +66,7 @@ class Commit:
     """
 
     record: Record | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RowChange, ...] = ()
     outputs: tuple[Outgoing, ...] = ()
     audit: tuple[AuditRecord, ...] = ()
     delivered: Callable[[Sequence[RecordMetadata]], None] | None = None
@@ -263,7 +263,7 @@ class GroupCommitter:
             await self._commit_offsets({})
         return receipt
 
-    def _prepare(self, commits: Sequence[Commit]) -> tuple[list[Change], list[Outgoing]]:
+    def _prepare(self, commits: Sequence[Commit]) -> tuple[list[RowChange], list[Outgoing]]:
         """The rows and the records of these commits."""
         key, audit = keyed(self._store, (one for commit in commits for one in commit.audit), self._settings)
         head, links = extend(head_of(self._store), audit, self._settings)
@@ -271,7 +271,7 @@ class GroupCommitter:
         outputs = [*(output for commit in commits for output in commit.outputs), *links]
         return changes, outputs
 
-    async def _commit(self, group: Sequence[Waiting], prepared: tuple[list[Change], list[Outgoing]]) -> None:
+    async def _commit(self, group: Sequence[Waiting], prepared: tuple[list[RowChange], list[Outgoing]]) -> None:
         began = time.monotonic()
         commits = [entry.commit for entry in group]
         finished: dict[str, list[int]] = {}
@@ -336,7 +336,7 @@ class GroupCommitter:
     def _at(self, topic: str) -> TopicPartition:
         return TopicPartition(self._settings.topic(topic), self._partition)
 
-    def _changelog_record(self, change: Change) -> Outgoing:
+    def _changelog_record(self, change: RowChange) -> Outgoing:
         return Outgoing(changelog_topic(self._settings, change.table), change.key, change.value)
 
 

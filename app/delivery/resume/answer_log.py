@@ -33,7 +33,7 @@ from app.wire.event import (
 )
 from app.wire.limits import MAX_TURN_BYTES, json_bytes, shortened
 from app.wire.tools import ToolCall, ToolCallDelta
-from models.interface.chat import ToolCall as ModelCall
+from models.interface.chat import ModelCall
 from models.interface.generation import Delta, End, FinishReason, TokenLogprob, Usage
 from models.prompts.builder import BuiltPrompt
 from models.served.registry import ServedModel

@@ -14,7 +14,7 @@ import msgspec
 from app.answering.run import Run
 from app.answering.stage import Feature, Generate, Stage
 from app.features.cache.recordings import Recording, ResponseCache
-from app.features.host import Host
+from app.features.host import WorkerParts
 from app.policy.file import Policy
 from app.wire.event import CACHED
 from models.interface.generation import Delta, End, Failure, Job, StreamEvent
@@ -25,7 +25,7 @@ class Cache(Feature):
         self.recordings = recordings
 
     @classmethod
-    def of(cls, host: Host) -> Cache:
+    def of(cls, host: WorkerParts) -> Cache:
         return cls(ResponseCache(host.policy, host.clock))
 
     def use(self, policy: Policy) -> None:

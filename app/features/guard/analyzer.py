@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from app.features.guard.packaged_pipeline import find_pipeline
 from app.features.guard.remembered import Remembered
-from app.features.guard.turns import Asker, Patience, Turns
+from app.features.guard.turns import Asker, FairOrder, Patience
 from app.policy.guard_rules import NAMED, GuardRules
 from app.private.value import PrivateValue
 from models.machine.known_files import UnknownFileError
@@ -60,7 +60,7 @@ class Analyzer:
         self._rules = rules
         self._engine = _engine_of(rules)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="guard")
-        self._turns = Turns(rules.timeout_s)
+        self._turns = FairOrder(rules.timeout_s)
         self._known: Remembered[Values] = Remembered()
         self._analyze_one(_EVERYTHING)
 

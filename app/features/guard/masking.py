@@ -27,7 +27,7 @@ import msgspec
 from app.answering.dialogue import Dialogue, beginning_of
 from app.answering.kept import Kept
 from app.answering.off_loop import off_loop
-from app.answering.run import Refused, Run
+from app.answering.run import RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.delivery.accepted import Accepted, Former
 from app.delivery.commits.commit import LostError
@@ -55,10 +55,10 @@ from app.wire.error import ErrorCode
 from app.wire.event import Plan
 from app.wire.limits import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES
 from app.wire.request import Request, Role
-from app.wire.turn import Turn as TurnOnWire
+from app.wire.turn import Turn
 from models.interface.chat import ChatMessage
 from models.interface.generation import End, FinishReason, Job, StreamEvent
-from tables.records import Turn
+from tables.records import KeptTurn
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Masking(Feature):
         is_on = rules.reads_prompts or rules.judges_answers or plan.private is not None or plan.filtered is not None
         return Masked(run, self.guard) if is_on else None
 
-    async def indexed(self, partition: Partition | None, turn: TurnOnWire) -> TurnOnWire | None:
+    async def indexed(self, partition: Partition | None, turn: Turn) -> Turn | None:
         """The turn as it may be indexed; None if the partition has left. Raises `HideError`."""
         if partition is None or partition.state is not State.OWNED:
             return None
@@ -108,7 +108,7 @@ class Masked(Stage):
     def __init__(self, run: Run, guard: Guard) -> None:
         super().__init__(run)
         self._guard = guard
-        self._undecided: tuple[Plan, Sequence[Turn]] | None = None
+        self._undecided: tuple[Plan, Sequence[KeptTurn]] | None = None
         self._mask = NO_MASK
         self._request: tuple[Mask, Request] | None = None
         self._values: Mask | None = None
@@ -123,7 +123,7 @@ class Masked(Stage):
         is_new = not run.accepted.former.is_admitted
         if is_new and rules.reads_prompts and run.accepted.request.prompt_token_ids is not None:
             message = "prompt_token_ids: the guard of this service reads text only; send `prompt`"
-            raise Refused(ErrorCode.INVALID_REQUEST, message)
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
         if not rules.masks:
             return await then(plan)
         await ensure_secret(run.partition, self._guard.draw)
@@ -195,7 +195,7 @@ class Masked(Stage):
         except AnalyzerError:
             return self._without_verdict(plan, UNJUDGED)
         except BusyError as error:
-            raise Refused(ErrorCode.OVERLOADED, str(error)) from None
+            raise RequestRefused(ErrorCode.OVERLOADED, str(error)) from None
         if is_whole:
             return plan
         log.warning("request %s has more private values than a plan can hold", self.run.key)
@@ -295,7 +295,7 @@ def asker_of(accepted: Accepted, patience: Patience | None = None, about: str = 
     return Asker(request.user_id, request.tenant or "", f"{about}request {accepted.key}", patience)
 
 
-def past_values(memory: Sequence[Turn]) -> tuple[PrivateValue, ...]:
+def past_values(memory: Sequence[KeptTurn]) -> tuple[PrivateValue, ...]:
     return tuple(value for turn in memory for value in turn.private or ())
 
 

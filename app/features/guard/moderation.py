@@ -21,7 +21,7 @@ import msgspec
 from app.answering.dialogue import Dialogue, beginning_of
 from app.answering.kept import Kept
 from app.answering.off_loop import INLINE, off_loop
-from app.answering.run import Refused, Run
+from app.answering.run import RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.delivery.accepted import Former
 from app.features.guard.guard import PASSED, Guard, Verdict
@@ -120,7 +120,7 @@ class Moderated(Stage):
         except JudgeError:
             verdict = PASSED if self._guard.rules.on_failure == "open" else Verdict(UNJUDGED)
         except BusyError as error:
-            raise Refused(ErrorCode.OVERLOADED, str(error)) from None
+            raise RequestRefused(ErrorCode.OVERLOADED, str(error)) from None
         if verdict.flagged:
             flagged = tuple(dict.fromkeys((*(plan.flagged or ()), *verdict.flagged)))
             plan = msgspec.structs.replace(plan, flagged=flagged)

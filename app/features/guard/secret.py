@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from app.delivery.commits.commit import Commit
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
-from tables.records import GUARD_SECRET, Change, GuardSecret, Table, decode_row, encode
+from tables.records import GUARD_SECRET, GuardSecret, RowChange, Table, decode_row, encode
 from tables.store import PartitionStore
 
 _BYTES = 32
@@ -35,5 +35,5 @@ async def ensure_secret(partition: Partition, draw: Callable[[int], bytes]) -> b
         async with _DRAWING.setdefault(ownership, asyncio.Lock()):
             if secret_of(ownership.store) is None:
                 secret = encode(GuardSecret(draw(_BYTES)))
-                await partition.commit(Commit(None, (Change(Table.GUARD, GUARD_SECRET, secret),)), urgent=True)
+                await partition.commit(Commit(None, (RowChange(Table.GUARD, GUARD_SECRET, secret),)), urgent=True)
     return known

@@ -12,16 +12,16 @@ from msgspec.structs import replace
 from app.answering.dialogue import Dialogue
 from app.answering.off_loop import off_loop
 from app.delivery.accepted import Accepted
-from app.private.forms import Form
+from app.private.forms import MaskedForm
 from app.private.json_text import is_json, parts_of
 from app.private.mask import Mask
 from app.private.value import PrivateValue
 from app.wire.event import RecalledTurn
 from app.wire.request import Message, Request, TemplateValues
 from app.wire.response_format import ResponseFormat
-from app.wire.turn import Turn as TurnOnWire
+from app.wire.turn import Turn
 from models.interface.chat import ChatMessage
-from tables.records import Turn
+from tables.records import KeptTurn
 from tables.tool_calls import ToolRound, ToolRounds
 
 
@@ -36,7 +36,7 @@ def texts_of_request(request: Request) -> list[str]:
     return [text for text in texts if text]
 
 
-async def texts_to_read(accepted: Accepted, rounds: ToolRounds, turns: Sequence[Turn] = ()) -> list[str]:
+async def texts_to_read(accepted: Accepted, rounds: ToolRounds, turns: Sequence[KeptTurn] = ()) -> list[str]:
     """The texts of the request, of its rounds of calls, and of these turns."""
 
     def read() -> list[str]:
@@ -49,7 +49,7 @@ async def texts_to_read(accepted: Accepted, rounds: ToolRounds, turns: Sequence[
     return await off_loop(size + arguments, read)
 
 
-def texts_of_turn(turn: Turn) -> list[str]:
+def texts_of_turn(turn: KeptTurn) -> list[str]:
     steps = (text for one in (*turn.before, *turn.steps) for text in _texts_of_message(one))
     return [text for text in (turn.prompt, turn.answer, *steps) if text]
 
@@ -89,7 +89,7 @@ async def hidden(dialogue: Dialogue, mask: Mask) -> Dialogue:
             mask=mask,
         )
 
-    older = chain[Turn | RecalledTurn](dialogue.memory, dialogue.recalled)
+    older = chain[KeptTurn | RecalledTurn](dialogue.memory, dialogue.recalled)
     size = size_of(turn.prompt + turn.answer for turn in older) + len(dialogue.written)
     steps = chain(dialogue.rounds.steps, *((*turn.before, *turn.steps) for turn in dialogue.memory))
     return await off_loop(size + size_of(one.content for one in steps), hide)
@@ -145,13 +145,15 @@ def _hidden_format(form: ResponseFormat | None, mask: Mask) -> ResponseFormat | 
     if form.choices is not None:
         return replace(form, choices=tuple(map(mask.hide, form.choices)))
     if form.regex is not None:
-        return replace(form, regex=Form(mask).regex(form.regex))
+        return replace(form, regex=MaskedForm(mask).regex(form.regex))
     if form.json_schema is not None:
-        return replace(form, json_schema=replace(form.json_schema, schema_=Form(mask).schema(form.json_schema.schema_)))
+        return replace(
+            form, json_schema=replace(form.json_schema, schema_=MaskedForm(mask).schema(form.json_schema.schema_))
+        )
     return form
 
 
-def hidden_turn(turn: Turn, mask: Mask) -> Turn:
+def hidden_turn(turn: KeptTurn, mask: Mask) -> KeptTurn:
     return replace(
         turn,
         prompt=mask.hide(turn.prompt),
@@ -187,7 +189,7 @@ def _hidden_round(one: ToolRound, mask: Mask) -> ToolRound:
     return replace(one, text=mask.hide(one.text), calls=calls, outcomes=outcomes, reasoning=reasoning)
 
 
-def indexed_turn(turn: TurnOnWire, secret: bytes, values: Iterable[PrivateValue]) -> TurnOnWire:
+def indexed_turn(turn: Turn, secret: bytes, values: Iterable[PrivateValue]) -> Turn:
     """A record of `turns` with placeholders instead of these values, as the index has it."""
     mask = Mask(secret, turn.user_id, values)
     return replace(turn, prompt=mask.hide(turn.prompt), answer=mask.hide(turn.answer))

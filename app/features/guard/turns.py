@@ -48,10 +48,10 @@ class Asker:
     patience: Patience = Patience.NEW
 
 
-class Job:
+class Piece:
     """Some pieces of work for one asker, one after the other."""
 
-    def __init__(self, turns: Turns, asker: Asker, pieces: int, limit_s: float | None, number: int) -> None:
+    def __init__(self, turns: FairOrder, asker: Asker, pieces: int, limit_s: float | None, number: int) -> None:
         self.asker = asker
         self.left = pieces
         self.number = number
@@ -76,23 +76,23 @@ class Job:
             self._turns.end(self, took)
 
 
-class Turns:
+class FairOrder:
     """For one event loop. `width` pieces may be under way at once; `patience_s` is how long a new request may wait."""
 
     def __init__(self, patience_s: float, width: int = 1) -> None:
         self._free = width
         self._width = width
         self._patience_s = patience_s
-        self._jobs: set[Job] = set()
+        self._jobs: set[Piece] = set()
         self._numbers = count(1)
         self._grants = 0
         self._served: dict[tuple[str, ...], int] = {}  # when a tenant or user had its last turn
         self._took: deque[float] = deque([_FIRST_GUESS_S], maxlen=_RECENT)
 
     @contextmanager
-    def job(self, asker: Asker, pieces: int, limit_s: float | None = None) -> Iterator[Job]:
+    def job(self, asker: Asker, pieces: int, limit_s: float | None = None) -> Iterator[Piece]:
         """A job of about so many pieces; raises `BusyError`."""
-        job = Job(self, asker, pieces, limit_s, next(self._numbers))
+        job = Piece(self, asker, pieces, limit_s, next(self._numbers))
         wait_s = self._pieces_before(job) * median(self._took) / self._width
         if asker.patience is Patience.NEW and wait_s > self._patience_s:
             raise BusyError(f"too many texts wait for the guard, about {wait_s:.0f} s; try again later")
@@ -103,7 +103,7 @@ class Turns:
             self._jobs.discard(job)
             self._forget_absent(asker)
 
-    def _pieces_before(self, new: Job) -> int:
+    def _pieces_before(self, new: Piece) -> int:
         """How many pieces of others come before the end of this job: what its user has asked for before, and as much of
         others as they get in turn meanwhile.
         """
@@ -117,7 +117,7 @@ class Turns:
         others = sum(min(sum(pieces.values()), of_tenant) for pieces in tenants.values())
         return of_tenant + others - new.left
 
-    async def begin(self, job: Job) -> None:
+    async def begin(self, job: Piece) -> None:
         """Wait until it is this job's turn."""
         if self._free:
             self._grant(job)
@@ -133,7 +133,7 @@ class Turns:
         finally:
             job.waiting = None
 
-    def end(self, job: Job, took: float) -> None:
+    def end(self, job: Piece, took: float) -> None:
         """A piece of the job took so many seconds."""
         self._took.append(took)
         job.left -= 1
@@ -148,17 +148,17 @@ class Turns:
             assert job.waiting is not None
             job.waiting.set_result(None)
 
-    def _order(self) -> Callable[[Job], tuple[bool, int, int, int]]:
+    def _order(self) -> Callable[[Piece], tuple[bool, int, int, int]]:
         is_for_index = self._grants % _BACKGROUND_EVERY == 0
 
-        def order(job: Job) -> tuple[bool, int, int, int]:
+        def order(job: Piece) -> tuple[bool, int, int, int]:
             tenant, user = _names(job.asker)
             is_later = (job.asker.patience is Patience.BACKGROUND) is not is_for_index
             return is_later, self._served.get(tenant, 0), self._served.get(user, 0), job.number
 
         return order
 
-    def _grant(self, job: Job) -> None:
+    def _grant(self, job: Piece) -> None:
         self._free -= 1
         self._grants += 1
         for name in _names(job.asker):

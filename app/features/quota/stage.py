@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from app.answering.run import Refused, Run
+from app.answering.run import RequestRefused, Run
 from app.answering.stage import Decide, Feature, Stage
 from app.delivery.accepted import Former
 from app.delivery.inflight import Outcome
-from app.features.host import Host
+from app.features.host import WorkerParts
 from app.features.quota.figures import TenantFigures
 from app.features.quota.tenants import TenantRefusal, Tenants
 from app.features.quota.users import UserRates
@@ -25,7 +25,7 @@ class Quota(Feature):
         self.users = UserRates()
 
     @classmethod
-    def of(cls, host: Host) -> Quota:
+    def of(cls, host: WorkerParts) -> Quota:
         settings, figures = host.settings, TenantFigures(host.now, host.owned, host.settings.partitions)
         tenants = Tenants(host.policy, figures, region=settings.region, group=settings.worker_group)
         return cls(tenants, host.prices, host.models)
@@ -90,4 +90,4 @@ class Charged(Stage):
 
 def _check(refusal: TenantRefusal | None) -> None:
     if refusal is not None:
-        raise Refused(refusal.code, refusal.message)
+        raise RequestRefused(refusal.code, refusal.message)

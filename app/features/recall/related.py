@@ -15,7 +15,7 @@ from typing import Any
 
 from app.search.identity import Embeds
 from app.search.query import TurnSearch
-from app.search.rows import Role, request_id_of, turn_id
+from app.search.rows import TurnSide, request_id_of, turn_id
 from app.search.vector_store import Hit, Query, SearchError, VectorStore
 from app.wire.event import RecalledTurn
 from models.embedder import EmbedderError
@@ -72,7 +72,7 @@ class RelatedTurns:
         ids = list(dict.fromkeys(hit.request_id for hit in hits))
         if not ids:
             return []
-        rows = await self._vectors.fetch([turn_id(query.user_id, one, role) for one in ids for role in Role])
+        rows = await self._vectors.fetch([turn_id(query.user_id, one, role) for one in ids for role in TurnSide])
         found = {hit.request_id: hit for hit in hits}
         sides: dict[str, dict[str, Mapping[str, Any]]] = {}
         for row in rows:
@@ -81,5 +81,7 @@ class RelatedTurns:
 
 
 def _turn(hit: Hit, sides: Mapping[str, Mapping[str, Any]]) -> RecalledTurn:
-    texts = {role: sides[role]["text"][:MOST_CHARACTERS] if role in sides else "" for role in Role}
-    return RecalledTurn(hit.request_id, texts[Role.USER], texts[Role.ASSISTANT], hit.asked_at, hit.conversation_id)
+    texts = {role: sides[role]["text"][:MOST_CHARACTERS] if role in sides else "" for role in TurnSide}
+    return RecalledTurn(
+        hit.request_id, texts[TurnSide.USER], texts[TurnSide.ASSISTANT], hit.asked_at, hit.conversation_id
+    )

@@ -16,14 +16,14 @@ from app.answering.dialogue import Dialogue
 from app.answering.run import Run
 from app.answering.stage import Decide, Feature, Stage
 from app.delivery.accepted import Former
-from app.features.host import Host
+from app.features.host import WorkerParts
 from app.features.recall.related import RecallStats, RelatedTurns
 from app.policy.file import Policy
 from app.search.vector_store import Query
 from app.settings import Settings
 from app.wire.event import Plan, RecalledTurn
 from app.wire.request import Request
-from tables.records import Turn
+from tables.records import KeptTurn
 
 
 class Recall(Feature):
@@ -33,7 +33,7 @@ class Recall(Feature):
         self.settings, self.related, self.rules = settings, related, policy.recall
 
     @classmethod
-    def of(cls, host: Host) -> Recall:
+    def of(cls, host: WorkerParts) -> Recall:
         """Its connection is its own: the index writer's may be waiting for a server that hangs."""
         related = None if host.embedder is None else RelatedTurns(host.open_vectors(host.settings), host.embedder)
         return cls(host.settings, host.policy, related)
@@ -90,7 +90,7 @@ class Recalling(Stage):
         related = await recall.related.find(query, recall.rules.budget_ms / 1000)
         return msgspec.structs.replace(plan, recalled=tuple(related))
 
-    def read(self, plan: Plan, memory: Sequence[Turn]) -> Plan:
+    def read(self, plan: Plan, memory: Sequence[KeptTurn]) -> Plan:
         turns = plan.recalled
         if turns is None:
             return plan
@@ -98,7 +98,7 @@ class Recalling(Stage):
             turns = self._chosen(turns, memory)
         return msgspec.structs.replace(plan, recalled=tuple(turn for turn in turns if not self._is_erased(turn)))
 
-    def _chosen(self, related: Sequence[RecalledTurn], memory: Sequence[Turn]) -> tuple[RecalledTurn, ...]:
+    def _chosen(self, related: Sequence[RecalledTurn], memory: Sequence[KeptTurn]) -> tuple[RecalledTurn, ...]:
         """In the order of time."""
         request = self.run.accepted.request
         known = {request.request_id, *(turn.request_id for turn in memory)}

@@ -18,14 +18,14 @@ from contextlib import aclosing
 import msgspec
 
 from app.answering.pipeline import code_of
-from app.answering.run import Over, Refused, Run
+from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.audit.records import audit_of_retreat
 from app.delivery.accepted import Former
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import Outcome
 from app.delivery.partition import State
-from app.features.host import Host
+from app.features.host import WorkerParts
 from app.features.routing.canary import Canaries
 from app.features.routing.health import ModelHealth
 from app.features.routing.load_figures import LoadFigures
@@ -68,7 +68,7 @@ class Routing(Feature):
         self._may_name = may_name
 
     @classmethod
-    def of(cls, host: Host, may_name: MayName = _anyone) -> Routing:
+    def of(cls, host: WorkerParts, may_name: MayName = _anyone) -> Routing:
         load = LoadFigures(lambda: sum(engine.stats.waiting for engine in host.models.engines))
         canaries = Canaries(host.policy)
         router = Router(host.policy, host.clock, load.now, canaries.is_out)
@@ -116,12 +116,12 @@ class Routing(Feature):
         texts = [request.prompt or "", *(message.text for message in request.messages or ())]
         return self.models.default.prompts.count("\n".join(filter(None, texts)))
 
-    def not_served(self, name: str | None, tenant: str) -> Refused:
+    def not_served(self, name: str | None, tenant: str) -> RequestRefused:
         """No model has that name. A model that is named by its folder is offered as `default`."""
         usable = (one for one in self.models if self._may_name(tenant, one))
         names = {name for one in usable for name in one.names if not is_folder(name)}
         offered = ", ".join(sorted(names)) or "none that this tenant may name"
-        return Refused(ErrorCode.MODEL_NOT_FOUND, f"model: there is no {name!r}; there are: {offered}")
+        return RequestRefused(ErrorCode.MODEL_NOT_FOUND, f"model: there is no {name!r}; there are: {offered}")
 
 
 class Routed(Stage):
@@ -156,7 +156,7 @@ class Routed(Stage):
             raise self._not_served(plan)
         try:
             return await then(plan)
-        except Refused:  # its error names the model that would have answered
+        except RequestRefused:  # its error names the model that would have answered
             self.run.answer.write_as(served)
             raise
 
@@ -176,7 +176,7 @@ class Routed(Stage):
             ):
                 return end
 
-    def _not_served(self, plan: Plan) -> Refused:
+    def _not_served(self, plan: Plan) -> RequestRefused:
         request = self.run.accepted.request
         return self._routing.not_served(plan.model or request.model, request.tenant or "")
 

@@ -9,7 +9,7 @@ from app.gateway.answers.archive import time_of
 from app.gateway.answers.live import LiveObserver
 from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.tenants import TenantLimits
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.models import ServedModels
 from app.gateway.producer import RequestProducer
 from app.gateway.sharing.admission import Admission
@@ -22,7 +22,7 @@ from app.wire.event import TokenEvent
 class Accounts(LiveObserver):
     def __init__(
         self,
-        metrics: Metrics,
+        metrics: GatewayMetrics,
         producer: RequestProducer,
         directory: Directory,
         backlog: Backlog,

@@ -22,11 +22,11 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from app.gateway.answers.live import LiveAnswers
-from app.gateway.erasure.erasures import Erasures
+from app.gateway.erasure.erasures import ErasureBook
 from app.gateway.errors import ApiError
 from app.gateway.limits import bounds
 from app.gateway.limits.fair_queue import FairQueue
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.kafka.clients import KafkaUnusableError, consumer, start, stop
 from app.kafka.cluster import Cluster
 from app.reader import Answer, ReaderRule
@@ -78,7 +78,7 @@ class _Search:
 
 class Archive:
     def __init__(
-        self, settings: Settings, live: LiveAnswers, erasures: Erasures, partitions: int, metrics: Metrics
+        self, settings: Settings, live: LiveAnswers, erasures: ErasureBook, partitions: int, metrics: GatewayMetrics
     ) -> None:
         self._settings = settings
         self._live = live

@@ -22,11 +22,11 @@ import msgspec
 from aiokafka import ConsumerRecord, TopicPartition
 
 from app.gateway.answers.archive import MARGIN_S, scan, time_of
-from app.gateway.erasure.erasures import Erasures
+from app.gateway.erasure.erasures import ErasureBook
 from app.gateway.errors import ApiError, error_of
 from app.gateway.limits import bounds
 from app.gateway.limits.fair_queue import FairQueue
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.reader.rule import Key
 from app.settings import Settings
 from app.wire.codec import decode
@@ -51,7 +51,7 @@ class Asked:
 
 
 class AskedRequests:
-    def __init__(self, settings: Settings, erasures: Erasures, partitions: int, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, erasures: ErasureBook, partitions: int, metrics: GatewayMetrics) -> None:
         self._settings = settings
         self._erasures = erasures
         self._partitions = partitions

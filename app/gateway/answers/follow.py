@@ -31,7 +31,7 @@ _ENDS_WAIT_S = 5.0
 """The same for a list of turns, which is served without an owner then."""
 
 
-class Follower:
+class AnswerReader:
     def __init__(
         self,
         live: LiveAnswers,

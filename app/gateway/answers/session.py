@@ -12,7 +12,7 @@ import msgspec
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from app.gateway.answers.follow import Follower
+from app.gateway.answers.follow import AnswerReader
 from app.gateway.answers.watch import BATCH
 from app.gateway.errors import ApiError
 from app.gateway.sharing.admission import Admission
@@ -20,6 +20,7 @@ from app.gateway.sharing.directory import Directory
 from app.gateway.sharing.frames import (
     Answered,
     Asked,
+    CallRefused,
     Charge,
     Close,
     Closed,
@@ -27,7 +28,6 @@ from app.gateway.sharing.frames import (
     GiveBack,
     Open,
     ReadAnswer,
-    Refused,
     Spend,
     decode_asked,
     encode,
@@ -43,7 +43,9 @@ _MOST_CHARGED = 10_000
 
 
 class Session:
-    def __init__(self, socket: ServerConnection, follower: Follower, directory: Directory, limits: Admission) -> None:
+    def __init__(
+        self, socket: ServerConnection, follower: AnswerReader, directory: Directory, limits: Admission
+    ) -> None:
         self._socket = socket
         self._follower = follower
         self._directory = directory
@@ -176,5 +178,5 @@ class Session:
             return  # it has left
 
 
-def _refused(call_id: int, error: ApiError) -> Refused:
-    return Refused(call_id, ErrorCode(error.code), error.message, error.retry_after_s)
+def _refused(call_id: int, error: ApiError) -> CallRefused:
+    return CallRefused(call_id, ErrorCode(error.code), error.message, error.retry_after_s)

@@ -8,7 +8,7 @@ from starlette.requests import HTTPConnection
 
 from app.gateway.auth.identity import DevelopmentIdentity, Identity
 from app.gateway.auth.jwt import TokenCheck
-from app.gateway.auth.keys import ANY_USER, ApiKeys, Grant, Role
+from app.gateway.auth.keys import ANY_USER, ApiKeys, CallerRole, Grant
 from app.gateway.auth.loopback import is_loopback
 from app.gateway.auth.naming import Naming
 from app.gateway.errors import ApiError
@@ -58,7 +58,7 @@ class Caller:
         """The key's own user; None for a tenant's backend, and in development mode."""
         return None if self._grant is None else self._grant.user
 
-    def require(self, role: Role, tenant: str) -> None:
+    def require(self, role: CallerRole, tenant: str) -> None:
         """Raise `ApiError` unless the caller has at least this role for the tenant; empty: users without a tenant."""
         if self._grant is None:
             return

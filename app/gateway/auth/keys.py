@@ -16,7 +16,7 @@ class KeysError(ValueError):
     """The setting is invalid; one line that contains no key."""
 
 
-class Role(IntEnum):
+class CallerRole(IntEnum):
     """What a caller may do beyond acting for itself (routes/admin.py); a higher role includes the lower ones."""
 
     USER = 0
@@ -34,7 +34,7 @@ class Grant:
     user: str | None
     tenant: str | None = None
     expires_at: float | None = None
-    role: Role = Role.USER
+    role: CallerRole = CallerRole.USER
     of_all: bool = False
 
 

@@ -47,7 +47,7 @@ _POLL_MS = 1000
 
 
 @dataclass(slots=True)
-class Progress:
+class ErasureProgress:
     """An incomplete erasure: the partitions that have applied it, and those whose rows in Milvus are deleted."""
 
     asked_at: int
@@ -55,7 +55,7 @@ class Progress:
     indexed: set[int] = field(default_factory=set)
 
 
-class Erasures:
+class ErasureBook:
     """`on_erased` is called with what each erasure that is read is about, and its time in Unix milliseconds;
     `on_withdrawn` with the user and the request of each response that is deleted.
     """
@@ -72,7 +72,7 @@ class Erasures:
         self._partitions = partitions
         self._on_erased = on_erased
         self._until = ErasedTimes()
-        self._open: dict[Scope, Progress] = {}
+        self._open: dict[Scope, ErasureProgress] = {}
         self._next: dict[TopicPartition, int] = {}
         self._has_table = False
         self._has_read = asyncio.Event()
@@ -119,7 +119,7 @@ class Erasures:
         """Time of the last erasure of exactly that in Unix milliseconds; 0 if there is none."""
         return self._until.of(scope)
 
-    def progress(self, scope: Scope) -> Progress | None:
+    def progress(self, scope: Scope) -> ErasureProgress | None:
         """Progress of the last erasure of exactly that; None if it is complete or there is none."""
         return self._open.get(scope)
 
@@ -134,7 +134,7 @@ class Erasures:
     def asked(self, scope: Scope, at: int) -> None:
         """Record an erasure at that time."""
         if self._until.add(scope, at):
-            self._open[scope] = Progress(at)
+            self._open[scope] = ErasureProgress(at)
             self._on_erased(scope, at)
 
     async def _open_consumer(self) -> AIOKafkaConsumer:
@@ -219,7 +219,7 @@ class Erasures:
         progress = self._open.get(scope)
         if self._until.add(scope, mark.at):
             self._on_erased(scope, mark.at)
-            progress = progress or self._open.setdefault(scope, Progress(mark.at))
+            progress = progress or self._open.setdefault(scope, ErasureProgress(mark.at))
         if progress is None or mark.at < progress.asked_at:
             return
         progress.forgotten.add(partition)

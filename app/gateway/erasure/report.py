@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.gateway.erasure.erasures import Erasures
+from app.gateway.erasure.erasures import ErasureBook
 from app.settings import Settings
 from app.settings.kafka import COMPACTION_LAG_S, SEGMENT_S
 from tables.erasures import Scope
 
 
-def report(erasures: Erasures, scope: Scope, settings: Settings, partitions: int) -> dict[str, Any]:
+def report(erasures: ErasureBook, scope: Scope, settings: Settings, partitions: int) -> dict[str, Any]:
     at = erasures.of(scope)
     if not at:
         return {"status": "none", "erased_at": None, "remaining": [], "logs": {}}

@@ -23,7 +23,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.commits.handover import finished_ahead, served
 from app.gateway.errors import ApiError
-from app.gateway.limits.estimate import Estimate, Sample
+from app.gateway.limits.estimate import Sample, WaitEstimate
 from app.kafka.clients import consumer, stop
 from app.settings import Settings
 from app.wire.error import ErrorCode
@@ -46,7 +46,7 @@ class Backlog:
         self._settings = settings
         self._topic = settings.topic("requests")
         self._partitions = [TopicPartition(self._topic, number) for number in range(partitions)]
-        self.estimate = Estimate(settings.max_in_flight)
+        self.estimate = WaitEstimate(settings.max_in_flight)
         self._ended: Counter[int] = Counter()
         self._serve = serve
         self._observing: asyncio.Task[None] | None = None

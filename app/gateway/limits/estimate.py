@@ -37,7 +37,7 @@ class Sample:
     ended: Mapping[int, int]
 
 
-class Estimate:
+class WaitEstimate:
     """Without input or output."""
 
     def __init__(self, max_in_flight: int) -> None:

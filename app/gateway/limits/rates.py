@@ -15,15 +15,15 @@ from enum import Enum
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
 from app.gateway.limits import bounds
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.settings import Settings
 from app.wire.error import ErrorCode
 
 _MOST_USERS = 100_000
 
 
-class Limits:
-    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+class RateLimits:
+    def __init__(self, settings: Settings, metrics: GatewayMetrics) -> None:
         self._metrics = metrics
         self._streams: Counter[str] = Counter()
         self._sockets: Counter[str] = Counter()

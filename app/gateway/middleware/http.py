@@ -9,7 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.gateway.errors import ApiError
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.middleware.base import Middleware, refuse
 from app.wire.error import ErrorCode
 from app.wire.ids import new_request_id
@@ -111,7 +111,7 @@ class Counting(Middleware):
 
     kinds = frozenset({"http"})
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: GatewayMetrics) -> None:
         super().__init__(app)
         self._metrics = metrics
 

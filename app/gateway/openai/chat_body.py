@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import invalid
-from app.gateway.openai.messages import ChatMessage
+from app.gateway.openai.messages import OpenAIMessage
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size, choices_of, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
 from app.wire.request import Request, TemplateValues
@@ -12,7 +12,7 @@ from app.wire.tools import ToolMode
 
 
 class ChatBody(SamplingBody, frozen=True, kw_only=True):
-    messages: tuple[ChatMessage, ...]
+    messages: tuple[OpenAIMessage, ...]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None

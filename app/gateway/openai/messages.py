@@ -29,7 +29,7 @@ _FEATURES = {
 }
 
 
-class Part(msgspec.Struct, frozen=True):
+class ContentPart(msgspec.Struct, frozen=True):
     """A part of a message's content; only texts are supported."""
 
     type: str = "text"
@@ -47,7 +47,7 @@ class Part(msgspec.Struct, frozen=True):
         raise invalid("messages", message)
 
 
-Content = str | tuple[Part | str, ...] | None
+Content = str | tuple[ContentPart | str, ...] | None
 
 
 def text_of(content: Content) -> str | None:
@@ -80,7 +80,7 @@ class CallInMessage(msgspec.Struct, frozen=True):
         return MessageToolCall(self.id, FunctionCall(self.function.name, arguments_of(self.function.arguments)))
 
 
-class ChatMessage(msgspec.Struct, frozen=True):
+class OpenAIMessage(msgspec.Struct, frozen=True):
     role: Literal["developer", "system", "user", "assistant", "tool"]
     content: Content = None
     refusal: str | None = None

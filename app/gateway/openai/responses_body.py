@@ -13,7 +13,7 @@ import msgspec
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError, invalid, renamed
-from app.gateway.openai.messages import Arguments, ChatMessage, Content, arguments_of, text_of
+from app.gateway.openai.messages import Arguments, Content, OpenAIMessage, arguments_of, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
 from app.wire.ids import new_request_id
@@ -85,7 +85,7 @@ class ReasoningConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     summary: str | None = None
 
 
-class Conversation(msgspec.Struct, frozen=True):
+class ConversationName(msgspec.Struct, frozen=True):
     id: str
 
 
@@ -94,7 +94,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     model: str | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
-    conversation: str | Conversation | None = None
+    conversation: str | ConversationName | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -166,7 +166,9 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def _conversation(self) -> tuple[str | None, str | None]:
         """The conversation, and the request that this one continues."""
         if self.previous_response_id is None:
-            return (self.conversation.id if isinstance(self.conversation, Conversation) else self.conversation), None
+            return (
+                self.conversation.id if isinstance(self.conversation, ConversationName) else self.conversation
+            ), None
         if self.conversation is not None:
             raise invalid("previous_response_id", "excludes conversation")
         named = named_by(self.previous_response_id)
@@ -197,7 +199,7 @@ class _Messages:
             return
         self.end()
         if item.type == "message" and item.role is not None:
-            message = ChatMessage(item.role, item.content).message()
+            message = OpenAIMessage(item.role, item.content).message()
             reasoning = self._reasoning if message.role is Role.ASSISTANT else None
             self.all.append(msgspec.structs.replace(message, reasoning_content=reasoning))
         elif item.type == "function_call_output" and item.call_id:

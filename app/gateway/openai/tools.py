@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from app.gateway.errors import ApiError, invalid
-from app.wire.tools import Function, FunctionName, NamedTool, Tool, ToolChoice
+from app.wire.tools import Function, FunctionName, NamedTool, ToolChoice, ToolField
 
 
 class FunctionBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,14 +25,14 @@ class ToolBody(FunctionBody, frozen=True, kw_only=True):
     function: FunctionBody | None = None
 
     @property
-    def tool(self) -> Tool:
+    def tool(self) -> ToolField:
         """Raises `ApiError`."""
         if self.type != "function":
             raise invalid("tools", f"the type {self.type} is not supported, only function")
         given = self.function or self
         if given.name is None:
             raise invalid("tools", "a function has no name")
-        return Tool(
+        return ToolField(
             function=Function(
                 name=given.name, description=given.description, parameters=given.parameters, strict=given.strict
             )
@@ -55,14 +55,14 @@ class ChoiceBody(AllowedTools, frozen=True, kw_only=True):
     allowed_tools: AllowedTools | None = None
 
 
-def tools_of(tools: Sequence[ToolBody] | None) -> tuple[Tool, ...] | None:
+def tools_of(tools: Sequence[ToolBody] | None) -> tuple[ToolField, ...] | None:
     """Raises `ApiError`."""
     return tuple(tool.tool for tool in tools or ()) or None
 
 
 def allowed_of(
     tools: Sequence[ToolBody] | None, choice: str | ChoiceBody | None
-) -> tuple[tuple[Tool, ...] | None, ToolChoice | None]:
+) -> tuple[tuple[ToolField, ...] | None, ToolChoice | None]:
     """The tools that the answer may call, and the choice among them. Raises `ApiError`."""
     given = tools_of(tools)
     if not isinstance(choice, ChoiceBody):
@@ -75,12 +75,14 @@ def allowed_of(
     return given, NamedTool(FunctionName(name))
 
 
-def flat(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+def flat(tools: Sequence[ToolField]) -> list[dict[str, Any]]:
     """As responses repeat them."""
     return [{"type": "function", **msgspec.structs.asdict(tool.function)} for tool in tools]
 
 
-def _allowed(given: Sequence[Tool], allowed: AllowedTools) -> tuple[tuple[Tool, ...] | None, ToolChoice | None]:
+def _allowed(
+    given: Sequence[ToolField], allowed: AllowedTools
+) -> tuple[tuple[ToolField, ...] | None, ToolChoice | None]:
     if allowed.mode not in {"auto", "required"}:
         raise invalid("tool_choice", "the mode of allowed_tools must be auto or required")
     names = {tool.tool.function.name for tool in allowed.tools}

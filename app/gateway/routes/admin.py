@@ -16,7 +16,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.gateway.auth.keys import Role
+from app.gateway.auth.keys import CallerRole
 from app.gateway.bodies.openapi import replies, shape
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
@@ -50,7 +50,7 @@ async def tenant(request: Request, tenant: str) -> Response:
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
     name = "" if tenant == NO_TENANT else tenant
-    caller.require(Role.AUDITOR, name)
+    caller.require(CallerRole.AUDITOR, name)
     return json_response({"tenant": tenant, **gateway.tenants.report(name)})
 
 
@@ -61,7 +61,7 @@ async def erase(request: Request, user_id: str) -> Response:
     """Erase everything of a user, named as in Kafka: `TENANT/USER`."""
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
-    caller.require(Role.ADMIN, tenant_of(user_id) or "")
+    caller.require(CallerRole.ADMIN, tenant_of(user_id) or "")
     if not is_user_id(user_id):
         raise ApiError(ErrorCode.INVALID_REQUEST, "user_id: must have 1-128 characters", param="user_id")
     gateway.limits.erase(caller.identity(None if caller.is_development else caller.user))

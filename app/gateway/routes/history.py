@@ -19,7 +19,7 @@ from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.openai.conversation import described
 from app.gateway.openai.pages import Entry, cut
 from app.gateway.streams.while_connected import while_connected
-from app.search.rows import Role
+from app.search.rows import TurnSide
 from app.search.vector_store import Query
 from app.wire.error import ErrorCode
 from app.wire.limits import INT64
@@ -78,7 +78,7 @@ async def search(
         text=text,
         limit=limit,
         conversation_id=conversation_id,
-        role=None if role is None else Role(role),
+        role=None if role is None else TurnSide(role),
         since=since,
         until=until,
         erased_at=gateway.erasures.of(Scope(identity.user_id)),

@@ -12,7 +12,7 @@ from contextlib import suppress
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError, lasting
 from app.gateway.limits.backlog import Backlog
-from app.gateway.limits.rates import Limits
+from app.gateway.limits.rates import RateLimits
 from app.gateway.sharing.directory import Directory
 from app.gateway.sharing.link import Links, PeerAwayError
 from app.wire.error import ErrorCode
@@ -24,7 +24,7 @@ _SPEND_EVERY_S = 1.0
 
 
 class Admission:
-    def __init__(self, limits: Limits, backlog: Backlog, directory: Directory, links: Links) -> None:
+    def __init__(self, limits: RateLimits, backlog: Backlog, directory: Directory, links: Links) -> None:
         self._limits = limits
         self._backlog = backlog
         self._directory = directory

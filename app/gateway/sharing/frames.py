@@ -89,7 +89,7 @@ class Closed(msgspec.Struct, frozen=True, tag="closed"):
     moved: bool = False
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class CallRefused(msgspec.Struct, frozen=True, tag="refused"):
     id: int
     code: ErrorCode
     message: str
@@ -100,7 +100,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 Asked: TypeAlias = Open | Close | ReadAnswer | Charge | GiveBack | Spend
-Answered: TypeAlias = Events | Closed | Refused
+Answered: TypeAlias = Events | Closed | CallRefused
 
 encode = msgspec.json.Encoder().encode
 decode_asked = msgspec.json.Decoder(list[Asked]).decode

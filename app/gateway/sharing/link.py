@@ -19,10 +19,11 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.sharing.frames import (
     Answered,
     Asked,
+    CallRefused,
     Charge,
     Close,
     Closed,
@@ -30,12 +31,11 @@ from app.gateway.sharing.frames import (
     GiveBack,
     Open,
     ReadAnswer,
-    Refused,
     Spend,
     decode_answered,
     encode,
 )
-from app.gateway.sharing.trust import RefusedError, Trust
+from app.gateway.sharing.trust import Trust, UnknownPeerError
 from app.wire.event import TokenEvent
 from app.wire.ids import new_request_id
 
@@ -152,7 +152,7 @@ class Link:
         frame = await call.frames.get()
         if frame is None:
             return await self._next(call)
-        if isinstance(frame, Refused):
+        if isinstance(frame, CallRefused):
             raise frame.error()
         if isinstance(frame, Closed) and frame.moved:
             raise PeerAwayError(f"{self.name} does not own the partition any more")
@@ -179,11 +179,11 @@ class Link:
                 await self._trust.ask(connection, self.name)
                 self._links.succeeded(self)
                 await self._talk(connection)
-        except (OSError, TimeoutError, WebSocketException, RefusedError, msgspec.DecodeError) as failure:
+        except (OSError, TimeoutError, WebSocketException, UnknownPeerError, msgspec.DecodeError) as failure:
             error = failure
         finally:
             self._lost = True
-            self._links.failed(self, error, is_refusal=isinstance(error, RefusedError))
+            self._links.failed(self, error, is_refusal=isinstance(error, UnknownPeerError))
             for call in self._calls.values():
                 call.frames.put_nowait(None)
 
@@ -239,7 +239,7 @@ class Links:
     after it.
     """
 
-    def __init__(self, trust: Trust, tls: SSLContext | None, metrics: Metrics) -> None:
+    def __init__(self, trust: Trust, tls: SSLContext | None, metrics: GatewayMetrics) -> None:
         self._trust = trust
         self._tls = tls
         self._metrics = metrics

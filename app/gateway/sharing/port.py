@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from app.gateway.sharing.trust import HANDSHAKE_S, REFUSED, RefusedError, Trust
+from app.gateway.sharing.trust import HANDSHAKE_S, REFUSED, Trust, UnknownPeerError
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class PeerPort:
         self._unknown += 1
         try:
             await self._trust.answer(connection)
-        except (RefusedError, TimeoutError) as error:
+        except (UnknownPeerError, TimeoutError) as error:
             self._refuse(connection, str(error) or "it proves nothing")
             await connection.close(REFUSED, "unknown")
             return False

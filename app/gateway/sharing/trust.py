@@ -49,7 +49,7 @@ class SharingError(ValueError):
     """The settings for sharing are not complete or not safe; one line with the remedy."""
 
 
-class RefusedError(Exception):
+class UnknownPeerError(Exception):
     """The other end of a link does not prove that it has the secret."""
 
 
@@ -93,7 +93,7 @@ class Trust:
         return tuple(_mac(secret, "which secret")[:16] for secret in self.secrets)
 
     async def ask(self, socket: Socket, owner: str) -> None:
-        """Let the gateway with the name `owner` know this one, and be convinced of it; raises `RefusedError`."""
+        """Let the gateway with the name `owner` know this one, and be convinced of it; raises `UnknownPeerError`."""
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 hello = Hello(self.name, secrets.token_hex(16))
@@ -104,14 +104,14 @@ class Trust:
                 given = (await _receive(socket, Proof)).proof
         except ConnectionClosed as error:
             if error.rcvd is not None and error.rcvd.code == REFUSED:
-                raise RefusedError("it does not know this gateway") from None
+                raise UnknownPeerError("it does not know this gateway") from None
             raise
         if not any(_is_equal(given, _mac(one, "owner", *words)) for one in self.secrets):
             await socket.close(REFUSED, "unknown")
-            raise RefusedError("it does not prove that it is a gateway of this service")
+            raise UnknownPeerError("it does not prove that it is a gateway of this service")
 
     async def answer(self, socket: Socket) -> None:
-        """Be convinced by an asking gateway, and let it know this one; raises `RefusedError`."""
+        """Be convinced by an asking gateway, and let it know this one; raises `UnknownPeerError`."""
         async with asyncio.timeout(HANDSHAKE_S):
             hello = await _receive(socket, Hello)
             challenge = Challenge(secrets.token_hex(16))
@@ -123,7 +123,7 @@ class Trust:
                 if any(_is_equal(one, expected) for one in given):
                     await _send(socket, Proof(_mac(secret, "owner", *words)))
                     return
-        raise RefusedError("it has none of the secrets in PARLEY_GATEWAY_PEER_SECRET")
+        raise UnknownPeerError("it has none of the secrets in PARLEY_GATEWAY_PEER_SECRET")
 
 
 def trust_of(settings: Settings, *, development: bool) -> Trust:
@@ -193,7 +193,7 @@ async def _receive(socket: Socket, kind: type[T]) -> T:
     raw = await socket.recv()
     try:
         if len(raw) > _LONGEST:
-            raise RefusedError("its message is too long")
+            raise UnknownPeerError("its message is too long")
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeError):
-        raise RefusedError("it does not follow the protocol of this version") from None
+        raise UnknownPeerError("it does not follow the protocol of this version") from None

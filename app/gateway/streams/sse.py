@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.gateway.answers.deadline import Deadline
 from app.gateway.errors import ApiError
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.streams.unsent import parts_of, unsent
 
 _encoder = msgspec.json.Encoder()
@@ -50,7 +50,7 @@ class EventStream(Response):
         self,
         chunks: AsyncGenerator[bytes, None],
         stall_s: float,
-        metrics: Metrics,
+        metrics: GatewayMetrics,
         closed: Callable[[], None],
         valid_s: float | None = None,
         headers: Mapping[str, str] = NO_HEADERS,

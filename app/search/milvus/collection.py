@@ -12,7 +12,7 @@ from typing import Any
 
 from pymilvus import AsyncMilvusClient, DataType, Function, FunctionType
 
-from app.search.identity import Identity
+from app.search.identity import EmbedderMark
 from app.search.milvus.connection import COLLECTION_NOT_FOUND, Milvus
 from app.search.rows import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES
 from app.search.vector_store import IndexAwayError, IndexMismatchError, IndexRefusedError, SearchError
@@ -41,11 +41,11 @@ class Layout:
     full_text: bool
     lite: bool
     asked_at: bool
-    embedder: Identity | None
+    embedder: EmbedderMark | None
     stored_as: str
 
 
-async def open_collection(milvus: Milvus, name: str, identity: Identity, dimension: int) -> Layout:
+async def open_collection(milvus: Milvus, name: str, identity: EmbedderMark, dimension: int) -> Layout:
     """Create or check the collection and load it. Raises `SearchError`."""
     version = str(await milvus.call("get_server_version"))
     layout = await read_layout(milvus, name, dimension, version)
@@ -96,12 +96,12 @@ async def read_layout(milvus: Milvus, name: str, dimension: int | None, version:
         full_text="sparse" in outputs,
         lite=version.startswith("milvus_lite"),
         asked_at="asked_at" in fields,
-        embedder=Identity.read(properties),
+        embedder=EmbedderMark.read(properties),
         stored_as=str(described.get("collection_name") or name),
     )
 
 
-def check_embedder(layout: Layout, identity: Identity, name: str) -> None:
+def check_embedder(layout: Layout, identity: EmbedderMark, name: str) -> None:
     """Raise `IndexMismatchError` if another embedder has filled the collection."""
     if layout.embedder is not None and not layout.embedder.is_same(identity):
         raise IndexMismatchError(
@@ -111,7 +111,7 @@ def check_embedder(layout: Layout, identity: Identity, name: str) -> None:
         )
 
 
-async def _create(milvus: Milvus, name: str, identity: Identity, dimension: int, version: str) -> None:
+async def _create(milvus: Milvus, name: str, identity: EmbedderMark, dimension: int, version: str) -> None:
     """Create it with full text search, or without. Another worker may be faster, so the caller checks the result."""
     for full_text in (True, False) if _may_have_full_text(version) else (False,):
         try:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from pymilvus import AnnSearchRequest, RRFRanker
 
-from app.search.identity import Embeds, Identity, Vector
+from app.search.identity import EmbedderMark, Embeds, Vector
 from app.search.milvus.collection import TEXT_FIELDS, Layout, check_embedder, load, open_collection, read_layout
 from app.search.milvus.connection import COLLECTION_NOT_FOUND, COLLECTION_NOT_LOADED, Milvus
-from app.search.rows import Role, request_id_of
+from app.search.rows import TurnSide, request_id_of
 from app.search.stop_words import without_stop_words
 from app.search.vector_store import Hit, IndexAwayError, Query, SearchError
 from tables.erasures import Scope
@@ -38,7 +38,7 @@ class MilvusStore:
         self._milvus = milvus
         self._collection = collection
         self._layout: Layout | None = None
-        self._identity: Identity | None = None
+        self._identity: EmbedderMark | None = None
 
     async def check(self) -> None:
         await self._milvus.call("get_server_version")
@@ -122,9 +122,9 @@ class MilvusStore:
     async def _delete(self, where: str) -> None:
         await self._milvus.call("delete", self._collection, filter=where, timeout_s=_DELETE_TIMEOUT_S)
 
-    async def _identity_of(self, embedder: Embeds) -> Identity:
+    async def _identity_of(self, embedder: Embeds) -> EmbedderMark:
         if self._identity is None:
-            self._identity = await Identity.of(embedder)
+            self._identity = await EmbedderMark.of(embedder)
         return self._identity
 
     async def _search(self, query: Query, vector: Vector, embedder: Embeds) -> list[Hit]:
@@ -192,7 +192,7 @@ def _hit(row: Mapping[str, Any], vector: Vector) -> Hit:
         request_id=request_id_of(row["turn_id"]),
         user_id=entity["user_id"],
         conversation_id=entity["conversation_id"],
-        role=Role(entity["role"]),
+        role=TurnSide(entity["role"]),
         text=entity["text"],
         created_at=entity["created_at"],
         model_version=entity["model_version"],

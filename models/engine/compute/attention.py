@@ -18,14 +18,14 @@ from torch import Tensor
 from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn.functional import scaled_dot_product_attention
 
-from models.engine.compute.batch import Batch
+from models.engine.compute.batch import StepInputs
 from models.engine.compute.cache import KVCache
 
 
 class Context:
     """The inputs of one forward: the batch and the cache, and its groups in the form that `attend` takes."""
 
-    def __init__(self, batch: Batch, cache: KVCache) -> None:
+    def __init__(self, batch: StepInputs, cache: KVCache) -> None:
         self.exact = cache.keys[0].device.type == "cpu"
         self.batch = batch
         self.cache = cache
@@ -74,7 +74,7 @@ def attend(
     scale: float, window: int | None, cap: float | None, exact: bool,
 ) -> Tensor:  # fmt: skip
     """`query` and the result are [T, heads, size], `key` and `value` [T, KV heads, size]; `keys` and `values` a layer's
-    cache; `numbers`, `count` and `groups` those of a `Batch`; `masks` for each group what is added to its scores.
+    cache; `numbers`, `count` and `groups` those of a `StepInputs`; `masks` for each group what is added to its scores.
     """
     heads, size = keys.size(2), keys.size(3)
     slots = numbers[2 * count : 3 * count]

@@ -42,7 +42,7 @@ class SingleToken(NamedTuple):
 
 
 @dataclass(slots=True)
-class Batch:
+class StepInputs:
     """One step. `numbers` are its tokens, their positions and their slots, `count` of each, then the `drawing` places
     of the tokens that need logits, those that draw before those of `scored`, then the pages of its groups.
 
@@ -84,7 +84,7 @@ def pack(
     *,
     kernel: bool = False,
     all_paged: bool = False,
-) -> Batch:
+) -> StepInputs:
     """Decoding sequences first, longest first; then the chunks of prompts. `kernel`: pages are read in place.
     `all_paged`: chunks with which a sequence begins have pages, too.
 
@@ -128,7 +128,9 @@ def pack(
         numbers += pages
         first += part.count
     order = [*(entry.part for entry in single), *chunks]
-    return Batch(tensor_of(numbers, device), len(tokens), len(last), groups, draws, order, [part for part, _ in scored])
+    return StepInputs(
+        tensor_of(numbers, device), len(tokens), len(last), groups, draws, order, [part for part, _ in scored]
+    )
 
 
 def _single_tokens(slices: Sequence[ScheduledChunk]) -> list[SingleToken]:

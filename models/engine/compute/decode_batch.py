@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from models.engine.compute.batch import Batch
+from models.engine.compute.batch import StepInputs
 from models.engine.sequence import ScheduledChunk
 
 
 class Steady:
-    def __init__(self, batch: Batch, slices: Sequence[ScheduledChunk], page_size: int) -> None:
+    def __init__(self, batch: StepInputs, slices: Sequence[ScheduledChunk], page_size: int) -> None:
         """`batch` was made from `slices`, all of which decode in one group."""
         index_of = {id(part.sequence): at for at, part in enumerate(batch.order)}
         self._batch = batch
@@ -32,12 +32,12 @@ class Steady:
         self._each = np.arange(len(slices))
 
     @classmethod
-    def of(cls, batch: Batch, slices: Sequence[ScheduledChunk], page_size: int) -> Steady | None:
+    def of(cls, batch: StepInputs, slices: Sequence[ScheduledChunk], page_size: int) -> Steady | None:
         decodes = len(batch.groups) == 1 and len(batch.draws) == len(slices) == batch.count
         fits = decodes and batch.groups[0].pages and batch.numbers.device.type == "cpu"
         return cls(batch, slices, page_size) if fits else None
 
-    def next(self, slices: Sequence[ScheduledChunk]) -> Batch | None:
+    def next(self, slices: Sequence[ScheduledChunk]) -> StepInputs | None:
         """The batch of `slices`, if they are the same sequences one token further and no group has to grow."""
         order = self._in_order(slices)
         if order is None:

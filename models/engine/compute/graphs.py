@@ -13,9 +13,9 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from models.engine.compute.batch import Batch, Group
+from models.engine.compute.batch import Group, StepInputs
 
-Forward = Callable[[Batch], Tensor]
+Forward = Callable[[StepInputs], Tensor]
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
@@ -25,7 +25,7 @@ class DecodeGraphs:
         self._device = device
         self._row_pages = row_pages
         self._buckets = [size for size in BUCKETS if size < rows] + [rows]
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Batch, Tensor]] = {}
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, StepInputs, Tensor]] = {}
 
     def capture(self) -> None:
         """All of them or none. What a forward raises in a capture may leave the capture's stream the current one."""
@@ -55,7 +55,7 @@ class DecodeGraphs:
             pool = pool or graph.pool()
             self._graphs[size] = graph, batch, logits
 
-    def run(self, batch: Batch) -> Tensor | None:
+    def run(self, batch: StepInputs) -> Tensor | None:
         """The logits of a step, if a graph computes it."""
         size = next((size for size in self._buckets if size >= batch.count), None)
         if size not in self._graphs or len(batch.groups) != 1 or not batch.groups[0].in_place:
@@ -66,15 +66,15 @@ class DecodeGraphs:
         return logits[batch.last]
 
 
-def still(rows: int, row_pages: int, device: torch.device) -> Batch:
+def still(rows: int, row_pages: int, device: torch.device) -> StepInputs:
     """A batch of padding rows only, of `row_pages` pages each."""
     numbers = torch.zeros(4 * rows + rows * row_pages, dtype=torch.long, device=device)
     numbers[3 * rows : 4 * rows] = torch.arange(rows, device=device)
     group = Group(0, rows, 1, 0, at=4 * rows, pages=rows * row_pages, in_place=1)
-    return Batch(numbers, rows, rows, [group], [])
+    return StepInputs(numbers, rows, rows, [group], [])
 
 
-def fill(held: Batch, batch: Batch) -> None:
+def fill(held: StepInputs, batch: StepInputs) -> None:
     """Copy a step into a batch of at least as many rows; the rest are padding."""
     rows = batch.count
     for mine, theirs in (
@@ -91,7 +91,7 @@ def fill(held: Batch, batch: Batch) -> None:
             mine[:rows, : theirs.shape[1]] = theirs
 
 
-def _table(batch: Batch) -> Tensor:
+def _table(batch: StepInputs) -> Tensor:
     """The pages of its rows [rows, n]."""
     (group,) = batch.groups
     return batch.numbers[group.at : group.at + group.pages].view(group.rows, -1)

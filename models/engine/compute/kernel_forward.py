@@ -14,7 +14,7 @@ from torch.nn.functional import embedding
 
 from models.engine.compute.cache import PAGE_SIZE
 from models.engine.compute.forward import Forward
-from models.kernels.schemas import NORMED, NOTHING, PLAIN, Form
+from models.kernels.schemas import NORMED, NOTHING, PLAIN, NumberForm
 from models.linear.int8 import Int8Weight, fbgemm_sums, onednn_sums
 from models.linear.product import product
 
@@ -28,8 +28,8 @@ KERNEL_DTYPES = (torch.float32, torch.bfloat16)
 def form_of(dtype: torch.dtype, cache: torch.dtype) -> int:
     """Of steps in `dtype` with such a cache."""
     if dtype is torch.bfloat16:
-        return int(Form.BFLOAT16)
-    return int(Form.FLOAT32 if cache is torch.float32 else Form.NARROW_CACHE)
+        return int(NumberForm.BFLOAT16)
+    return int(NumberForm.FLOAT32 if cache is torch.float32 else NumberForm.NARROW_CACHE)
 
 
 class KernelForward(Forward):

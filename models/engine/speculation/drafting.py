@@ -20,7 +20,7 @@ from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation.cost import Cost
 from models.engine.speculation.draft_model import DraftModel
-from models.engine.speculation.record import LONGEST, Chance, Record
+from models.engine.speculation.record import LONGEST, Chance, DraftRecord
 
 MARGIN = 1.2  # a draft must gain a bit more than it costs, because looking for it is not free
 WIDEST = 256  # tokens of a step, drafts included
@@ -44,7 +44,7 @@ class Speculation:
         self._pool = pool
         self._draft = draft
         self._copied, self._drafted = Chance(), Chance()
-        self._records: dict[SequenceState, Record] = {}
+        self._records: dict[SequenceState, DraftRecord] = {}
 
     def extend(self, slices: list[ScheduledChunk]) -> list[ScheduledChunk]:
         """Add drafts to the slices that draw, if that pays off."""
@@ -92,7 +92,7 @@ class Speculation:
         """Whether something can be copied; a draft is used only if that pays off."""
         record = self._records.get(sequence)
         if record is None:
-            record = self._records[sequence] = Record(sequence, self._copied, self._drafted)
+            record = self._records[sequence] = DraftRecord(sequence, self._copied, self._drafted)
         copied = self._fitting(sequence, record.lookup.guess(sequence.tokens, LONGEST))
         if not copied:
             return False

@@ -72,7 +72,7 @@ class Lookup:
         return ()
 
 
-class Record:
+class DraftRecord:
     """The record of one sequence: its text, and the chances of both ways to draft; `last` is the one used last."""
 
     __slots__ = ("copied", "draft", "last", "lookup")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tables import records
-from tables.records import Change, Conversation, Table, Turn
+from tables.records import Conversation, KeptTurn, RowChange, Table
 from tables.store import PartitionStore
 from tests.benchmarks.load import PROMPTS, Load
 from tests.benchmarks.parts.rounds import alternate, start
@@ -77,9 +77,9 @@ def seed(path: Path, count: int) -> None:
     store.close()
 
 
-def conversations(count: int, now: int) -> Iterator[Change]:
+def conversations(count: int, now: int) -> Iterator[RowChange]:
     """Of users `seeded-0`, `seeded-1`...: three turns each, the last within the minute."""
     for number in range(count):
-        turns = tuple(Turn(f"past-{number}-{turn}", PROMPTS[turn], ANSWER, now) for turn in range(3))
+        turns = tuple(KeptTurn(f"past-{number}-{turn}", PROMPTS[turn], ANSWER, now) for turn in range(3))
         row = Conversation(last_activity=now, turns=turns)
-        yield Change(Table.CONVERSATIONS, records.key(f"seeded-{number}", "default"), records.encode(row))
+        yield RowChange(Table.CONVERSATIONS, records.key(f"seeded-{number}", "default"), records.encode(row))

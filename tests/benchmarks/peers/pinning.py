@@ -15,17 +15,17 @@ NAME = "engine"
 
 def name_engine() -> None:
     """Call before the engine is made, on the main thread."""
-    from models.engine.worker import Worker  # noqa: PLC0415 - imports torch
+    from models.engine.worker import EngineThread  # noqa: PLC0415 - imports torch
 
     other, core = os.environ.get("BENCH_OTHER_CORE"), os.environ.get("BENCH_ENGINE_CORE")
     if other is not None:
         os.sched_setaffinity(0, {int(other)})  # every thread made from here on has it too
-    run = Worker.run
+    run = EngineThread.run
 
-    def pinned(self: Worker) -> None:
+    def pinned(self: EngineThread) -> None:
         Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(NAME)
         if core is not None:
             os.sched_setaffinity(0, {int(core)})
         run(self)
 
-    Worker.run = pinned  # type: ignore[method-assign]
+    EngineThread.run = pinned  # type: ignore[method-assign]

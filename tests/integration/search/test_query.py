@@ -10,7 +10,7 @@ from app.local.ports import free_port
 from app.search.milvus.connection import Milvus
 from app.search.milvus.store import MilvusStore
 from app.search.query import TurnSearch
-from app.search.rows import Role
+from app.search.rows import TurnSide
 from app.search.vector_store import Hit, IndexAwayError, IndexMismatchError, Query
 from models.embedder import Embedder
 from tests.integration.search.history import NOW, Bench, Hashed, turn
@@ -39,7 +39,7 @@ async def search(connection: Milvus, collection: str, embedder: Embedder) -> Asy
 
 async def test_paraphrase_is_found(search: TurnSearch) -> None:
     hits = await search.search(Query(user_id="ann", text="the parcel was not delivered", full_text=False))
-    assert (hits[0].request_id, hits[0].role, hits[0].text) == ("r0", Role.USER, TALK[0][0])
+    assert (hits[0].request_id, hits[0].role, hits[0].text) == ("r0", TurnSide.USER, TALK[0][0])
     assert hits[0].similarity > 0.5
     assert len(hits) == 8
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
@@ -47,7 +47,7 @@ async def test_paraphrase_is_found(search: TurnSearch) -> None:
 
 async def test_rare_word_is_found_by_its_letters(search: TurnSearch) -> None:
     hits = await search.search(Query(user_id="ann", text="4711", limit=1))
-    assert (hits[0].request_id, hits[0].role) == ("r0", Role.ASSISTANT)
+    assert (hits[0].request_id, hits[0].role) == ("r0", TurnSide.ASSISTANT)
 
 
 async def test_words_that_say_nothing_do_not_lift_a_row(
@@ -75,7 +75,7 @@ async def test_conversation_role_and_time_narrow_the_hits(search: TurnSearch) ->
         return {f"{hit.request_id}:{hit.role}" for hit in await search.search(query)}
 
     assert await requests(conversation_id="shop") == {"r3:user", "r3:assistant"}
-    assert await requests(role=Role.USER) == {"r0:user", "r1:user", "r2:user", "r3:user"}
+    assert await requests(role=TurnSide.USER) == {"r0:user", "r1:user", "r2:user", "r3:user"}
     assert await requests(since=NOW + 1, until=NOW + 7_200_000) == {"r1:user", "r1:assistant"}
 
 

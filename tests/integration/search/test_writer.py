@@ -7,7 +7,7 @@ import pytest
 from pymilvus import AsyncMilvusClient, DataType
 
 from app.local.milvus import MilvusNode
-from app.search.identity import Identity
+from app.search.identity import EmbedderMark
 from app.search.milvus.collection import open_collection
 from app.search.milvus.connection import Milvus
 from app.search.milvus.store import MilvusStore
@@ -141,7 +141,7 @@ async def test_several_workers_create_one_collection_and_write_at_once(milvus: M
 async def test_collection_of_another_dimension_ends_the_writer_with_one_line(
     connection: Milvus, collection: str
 ) -> None:
-    await open_collection(connection, collection, await Identity.of(Wide()), 16)
+    await open_collection(connection, collection, await EmbedderMark.of(Wide()), 16)
     async with Bench(connection, collection) as bench:
         with pytest.raises(AssertionError, match="16 dimensions, the embedder makes 8"):
             await bench.settled(1)
@@ -155,7 +155,7 @@ async def test_foreign_collection_is_refused(connection: Milvus, collection: str
     schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=8)
     await connection.call("create_collection", collection, schema=schema)
     with pytest.raises(IndexMismatchError, match="PARLEY_MILVUS_COLLECTION"):
-        await open_collection(connection, collection, await Identity.of(Hashed()), 8)
+        await open_collection(connection, collection, await EmbedderMark.of(Hashed()), 8)
 
 
 async def test_collection_that_was_dropped_is_made_again_and_no_turn_is_lost(

@@ -22,7 +22,7 @@ from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from tables import records
 from tables.erasures import Scope, has_rows, mark_of
-from tables.records import Change, Conversation, Ended, Erased, Table, Turn
+from tables.records import Conversation, Ended, Erased, KeptTurn, RowChange, Table
 from tables.tool_calls import ToolRounds
 from tests.unit.delivery.fake_partition import NOW, FakePartition, Own
 from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of
@@ -77,7 +77,7 @@ async def erased(bench: Bench, control: Any = ANN, **how: Any) -> Record:
 
 async def test_erase_deletes_the_rows_and_writes_the_mark_before_milvus_is_asked() -> None:
     bench = Bench()
-    bench.partition.put(Table.CONVERSATIONS, Conversation(1, (Turn("r", "p", "a", 1),)), "ann", "c")
+    bench.partition.put(Table.CONVERSATIONS, Conversation(1, (KeptTurn("r", "p", "a", 1),)), "ann", "c")
     bench.partition.put(Table.CONVERSATIONS, Conversation(1), "bob", "c")
     record = bench.receive(Erase(user_id="ann"))
     for _ in range(20):
@@ -187,7 +187,7 @@ async def test_erase_leaves_conversations_that_have_begun_after_it() -> None:
     bench.partition.put(Table.CONVERSATIONS, old, "ann", "old")
     bench.partition.put(Table.CONVERSATIONS, old, "ann", "replaced")
     bench.partition.put(Table.CONVERSATIONS, new, "ann", "new")
-    row = Change(Table.CONVERSATIONS, records.key("ann", "replaced"), records.encode(new))
+    row = RowChange(Table.CONVERSATIONS, records.key("ann", "replaced"), records.encode(new))
     bench.partition.context.queue.put(Commit(None, (row,)))
     bench.receive(Erase(user_id="ann"))
     for _ in range(20):

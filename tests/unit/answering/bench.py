@@ -32,7 +32,7 @@ from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.quarantine import AttemptCount, lost_attempts
 from app.delivery.resume.recovery import RecoveredAnswers
 from app.delivery.resume.tokens import TokenLog
-from app.features.host import Host
+from app.features.host import WorkerParts
 from app.features.order import features_of
 from app.policy.file import Policy
 from app.prices import PriceList
@@ -52,7 +52,7 @@ from models.interface.generation import (
 from models.served.registry import ModelRegistry, ServedModel
 from tables import records
 from tables.conversations import MemoryRules
-from tables.records import Change, Conversation, Erased, Table
+from tables.records import Conversation, Erased, RowChange, Table
 from tests.simulation.memory_store import Disk, MemoryStore
 from tests.unit.answering.word_engine import Before, model, words_of
 
@@ -71,7 +71,7 @@ class Log:
 
     def __init__(self, store: MemoryStore) -> None:
         self.events: list[TokenEvent] = []
-        self.rows: list[list[Change]] = []
+        self.rows: list[list[RowChange]] = []
         self.beside: list[Outgoing] = []
         self.pauses = 0
         self._store = store
@@ -86,7 +86,7 @@ class Log:
         await asyncio.sleep(0)
 
     async def send(self, event: TokenEvent, _key: bytes | None, _headers: object = ()) -> asyncio.Future[Any]:
-        self.rows.append([Change(table, key, value) for table in Table for key, value in self._store.scan(table)])
+        self.rows.append([RowChange(table, key, value) for table in Table for key, value in self._store.scan(table)])
         self.events.append(msgspec.structs.replace(event, timestamp=NOW, epoch=_EPOCH))
         delivered = asyncio.get_running_loop().create_future()
         delivered.set_result(None)
@@ -141,7 +141,7 @@ class BenchPartition:
     number = 3
     state = State.OWNED
 
-    def __init__(self, rows: Iterable[Change] = ()) -> None:
+    def __init__(self, rows: Iterable[RowChange] = ()) -> None:
         self.ownership, self.lanes, self.records, self.context = Own(), FreeLanes(), Lent(), Context()
         self.begun: dict[tuple[str, str], int] = {}
         self.commits: list[Commit] = []
@@ -150,11 +150,11 @@ class BenchPartition:
         self._tasks: set[asyncio.Task[None]] = set()
         self.apply(*rows)
 
-    def apply(self, *rows: Change) -> None:
+    def apply(self, *rows: RowChange) -> None:
         self.ownership.store.apply(rows, {}, now_ms=0)
 
     def put(self, table: Table, row: object, *key: str) -> None:
-        self.apply(Change(table, records.key(*key), records.encode(row)))
+        self.apply(RowChange(table, records.key(*key), records.encode(row)))
 
     async def commit(self, commit: Commit, *, urgent: bool = False) -> None:
         del urgent
@@ -259,7 +259,7 @@ class Told:
         return decode(Turn, outputs[0].value, outputs[0].headers) if outputs else None
 
     @property
-    def row(self) -> records.Turn | None:
+    def row(self) -> records.KeptTurn | None:
         """Its turn in the conversation."""
         raw = self.partition.ownership.store.get(Table.CONVERSATIONS, records.key(self.user_id, self.conversation_id))
         turns = () if raw is None else records.decode_row(raw, Conversation).turns
@@ -366,7 +366,7 @@ def _order() -> tuple[type[Feature], ...]:
     """That of a worker."""
     policy, models = Policy(), ModelRegistry(model())
     prices = PriceList(SETTINGS.prices, policy)
-    host = Host(SETTINGS, policy, models, prices, None, cast(Any, None), lambda: 0.0, lambda: NOW, tuple)
+    host = WorkerParts(SETTINGS, policy, models, prices, None, cast(Any, None), lambda: 0.0, lambda: NOW, tuple)
     return tuple(type(one) for one in features_of(host).all)
 
 

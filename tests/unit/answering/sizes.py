@@ -14,7 +14,7 @@ from app.delivery.record import Outgoing
 from app.settings import Settings
 from app.wire.event import TokenEvent
 from app.wire.limits import MAX_RECORD_BYTES, json_bytes
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 from models.interface.generation import Delta, End, FinishReason, Usage
 from models.tools.parser import CallDelta
 from tables.records import AuditHead
@@ -60,5 +60,5 @@ async def answered(run: Run, letter: str, calls: int = 0) -> TokenEvent:
     text = as_long_as(letter, 8192)
     while answer.has_room_for(delta := Delta(answer.index, (1,), text)):
         await answer.write(delta)
-    made = [ToolCall("n" * 64, "{}", f"c{number}") for number in range(calls)]
+    made = [ModelCall("n" * 64, "{}", f"c{number}") for number in range(calls)]
     return await answer.done(End(0, FinishReason.LENGTH, USAGE, calls=tuple(made)))

@@ -21,12 +21,12 @@ from app.answering.dialogue import (
 from app.delivery.accepted import Accepted
 from app.wire.request import Message, Request, Role
 from app.wire.tools import FunctionCall, MessageToolCall, ToolResult
-from models.interface.chat import ChatMessage, ToolCall
+from models.interface.chat import ChatMessage, ModelCall
 from tables.conversations import MemoryRules
-from tables.records import Conversation, Turn
+from tables.records import Conversation, KeptTurn
 
-CALL = ToolCall("order_status", "{}", "c1")
-PENDING = Turn("r1", "Where is it?", "", 1, steps=(ChatMessage("assistant", "", calls=(CALL,)),))
+CALL = ModelCall("order_status", "{}", "c1")
+PENDING = KeptTurn("r1", "Where is it?", "", 1, steps=(ChatMessage("assistant", "", calls=(CALL,)),))
 RULES = MemoryRules(turns=10, ttl_ms=1000)
 
 
@@ -34,8 +34,8 @@ def request(**fields: object) -> Request:
     return Request(request_id="r2", user_id="u", **fields)  # type: ignore[arg-type]
 
 
-def turn(request_id: str, **fields: object) -> Turn:
-    return Turn(request_id, f"ask {request_id}", f"answer {request_id}", 1, **fields)  # type: ignore[arg-type]
+def turn(request_id: str, **fields: object) -> KeptTurn:
+    return KeptTurn(request_id, f"ask {request_id}", f"answer {request_id}", 1, **fields)  # type: ignore[arg-type]
 
 
 def test_results_continue_the_turn_that_asked_for_them() -> None:
@@ -48,7 +48,7 @@ def test_results_continue_the_turn_that_asked_for_them() -> None:
 
 
 @pytest.mark.parametrize("memory", [(), (turn("r0"),), (PENDING, turn("r2"))])
-def test_results_of_a_call_that_is_not_open_are_refused(memory: tuple[Turn, ...]) -> None:
+def test_results_of_a_call_that_is_not_open_are_refused(memory: tuple[KeptTurn, ...]) -> None:
     with pytest.raises(DialogueError, match="no open call c1"):
         check_dialogue(request(tool_results=(ToolResult("c1", "packed"),)), memory)
 
@@ -82,9 +82,9 @@ def test_a_continued_message_is_the_beginning_of_the_answer_and_no_step() -> Non
 def test_a_turn_that_contains_an_earlier_ones_calls_replaces_it() -> None:
     steps = (*PENDING.steps, ChatMessage("tool", "packed", call_id="c1"))
     before = Conversation(1, (turn("r0"), PENDING))
-    after = RULES.remember(before, Turn("r2", PENDING.prompt, "It is packed.", 2, steps=steps), 2)
+    after = RULES.remember(before, KeptTurn("r2", PENDING.prompt, "It is packed.", 2, steps=steps), 2)
     assert [one.request_id for one in after.turns] == ["r0", "r2"]
-    only_results = RULES.remember(before, Turn("r2", "", "It is packed.", 2, steps=steps[1:]), 2)
+    only_results = RULES.remember(before, KeptTurn("r2", "", "It is packed.", 2, steps=steps[1:]), 2)
     assert [one.request_id for one in only_results.turns] == ["r0", "r1", "r2"]
 
 
@@ -100,8 +100,8 @@ def test_branches_of_a_conversation_do_not_see_each_other() -> None:
 def test_a_turn_that_ends_in_calls_has_them_as_its_last_step() -> None:
     steps = ended_in((), "One moment.", (CALL,))
     assert steps == (ChatMessage("assistant", "One moment.", calls=(CALL,)),)
-    assert Turn("r", "q", "", 1, steps=steps).open_calls == {"c1"}
-    assert Turn("r", "q", "a", 1, steps=steps).open_calls == frozenset()
+    assert KeptTurn("r", "q", "", 1, steps=steps).open_calls == {"c1"}
+    assert KeptTurn("r", "q", "a", 1, steps=steps).open_calls == frozenset()
 
 
 HI = (Message(Role.USER, "Hi"),)

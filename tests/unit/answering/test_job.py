@@ -18,16 +18,16 @@ from models.interface.generation import ConstraintKind, OutputConstraint
 from models.prompts.builder import BuiltPrompt, PromptTooLong, PromptTooSlow
 from models.served.paced import CONTEXT, BytePrompts, paced
 from models.served.registry import ModelRegistry, ServedModel
-from tables.records import Turn
+from tables.records import KeptTurn
 from tests.unit.answering.runs import run_of
 from tests.unit.delivery.inflight_requests import ASKED_AT, NEW, answer_with, inflight_of
 
 MODEL = paced(10)
 SETTINGS = Settings(_env_file=None, max_tokens=77, model="demo")
-MEMORY = (Turn("r0", "before", "answered", 1),)
+MEMORY = (KeptTurn("r0", "before", "answered", 1),)
 
 
-def dialogue_of(memory: tuple[Turn, ...] = (), **fields: Any) -> Dialogue:
+def dialogue_of(memory: tuple[KeptTurn, ...] = (), **fields: Any) -> Dialogue:
     return Dialogue(inflight_of(**fields).accepted.request, memory)
 
 

@@ -16,13 +16,13 @@ from app.wire.codec import decode
 from app.wire.dead_letters import cause_from
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import EventType, TokenEvent
-from app.wire.turn import Turn as WireTurn
+from app.wire.turn import Turn
 from models.interface.chat import ChatMessage
 from models.interface.generation import Delta, End, FinishReason, Usage
 from tables import records
 from tables.conversations import MemoryRules
 from tables.erasures import Scope
-from tables.records import Conversation, Erased, Table, Turn
+from tables.records import Conversation, Erased, KeptTurn, Table
 from tests.unit.answering.runs import run_of
 from tests.unit.delivery.fake_partition import FakeLog, FakePartition
 from tests.unit.delivery.inflight_requests import ASKED_AT, answer_with, inflight_of
@@ -52,7 +52,7 @@ async def test_a_done_request_leaves_a_turn_its_memory_and_its_id() -> None:
     assert [change.table for change in commit.changes] == [Table.CONVERSATIONS, Table.ENDED]
     remembered = records.decode_row(cast(bytes, commit.changes[0].value), Conversation)
     (output,) = commit.outputs
-    turn = decode(WireTurn, output.value, output.headers)
+    turn = decode(Turn, output.value, output.headers)
     assert output.topic == "x-turns"
     assert [(t.request_id, t.prompt, t.answer) for t in remembered.turns] == [("r1", "why?", "word")]
     assert (turn.answer, turn.prompt, turn.finish_reason, turn.tenant) == ("word", "why?", FinishReason.LENGTH, "acme")
@@ -67,7 +67,7 @@ async def test_a_resumed_answer_has_all_its_words_once() -> None:
     end = await run.answer.done(End(3, FinishReason.STOP, Usage(1, 3), " held back"))
     assert [event.index for event in log.events] == [2, 3]
     commit = commit_of(run, (), end, NOW)
-    assert decode(WireTurn, commit.outputs[0].value).answer == "one two three held back"
+    assert decode(Turn, commit.outputs[0].value).answer == "one two three held back"
 
 
 async def test_only_the_first_event_carries_the_digest_of_the_prompt() -> None:
@@ -93,7 +93,7 @@ async def test_an_erased_user_leaves_a_turn_without_text_and_no_memory() -> None
     mark = Erased(ASKED_AT, applied=NOW)
     with run.partition.ownership.marks.deciding(Scope("ann"), mark):
         commit = commit_of(run, (), end, NOW)
-    turn = decode(WireTurn, commit.outputs[0].value)
+    turn = decode(Turn, commit.outputs[0].value)
     assert (turn.prompt, turn.answer) == ("", "")
     assert [change.table for change in commit.changes] == [Table.ENDED]
 
@@ -119,7 +119,7 @@ async def test_an_answer_that_never_began_is_a_turn_but_no_memory(reason: Finish
 
 
 async def test_memory_grows_on_what_was_there_and_keeps_its_length() -> None:
-    before = Conversation(1, (Turn("a", "p", "q", 0), Turn("b", "p", "q", 1)))
+    before = Conversation(1, (KeptTurn("a", "p", "q", 0), KeptTurn("b", "p", "q", 1)))
     run = run_with(inflight_of(), conversation=before)
     commit = commit_of(run, (), await answered(run), NOW)
     remembered = records.decode_row(cast(bytes, commit.changes[0].value), Conversation)

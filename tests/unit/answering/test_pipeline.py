@@ -17,10 +17,10 @@ from app.delivery.resume.quarantine import MOST_ATTEMPTS
 from app.policy.file import Policy
 from app.wire.event import ATTEMPT, IGNORED, EventType, Notice, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
-from models.interface.chat import ChatMessage, ToolCall
+from models.interface.chat import ChatMessage, ModelCall
 from models.interface.generation import End, FinishReason, Job, Stream, StreamEvent, Usage
 from tables import records
-from tables.records import Conversation, Erased, Table, Turn
+from tables.records import Conversation, Erased, KeptTurn, Table
 from tests.unit.answering.bench import ASKED_AT, NOW, BenchPartition, Told, answered, same_at_every_cut
 from tests.unit.answering.word_engine import failing, model, saying, words_of
 from tests.unit.features.stages.features import routing
@@ -30,13 +30,13 @@ async def _run(partition: BenchPartition, before: Sequence[TokenEvent], **fields
     return await answered(partition=partition, before=before, **fields)
 
 
-def _remembering(*turns: Turn, erased_at: int = 0) -> BenchPartition:
+def _remembering(*turns: KeptTurn, erased_at: int = 0) -> BenchPartition:
     partition = BenchPartition()
     partition.put(Table.CONVERSATIONS, Conversation(turns[-1].at, turns, erased_at), "ann", "default")
     return partition
 
 
-EARLIER = Turn("r0", "how are you?", "well", ASKED_AT - 500)
+EARLIER = KeptTurn("r0", "how are you?", "well", ASKED_AT - 500)
 
 
 async def test_an_answer_pauses_behind_tokens_that_others_follow_and_its_last_ones_leave_with_the_end() -> None:
@@ -202,8 +202,8 @@ async def test_what_a_former_owner_wrote_before_an_erasure_is_not_kept() -> None
 
 
 async def test_a_result_keeps_its_call_if_an_erasure_has_met_neither() -> None:
-    call = ChatMessage("assistant", "", calls=(ToolCall("f", "{}", "c1"),))
-    asked = Turn("r0", "look it up", "", ASKED_AT - 50, steps=(call,))
+    call = ChatMessage("assistant", "", calls=(ModelCall("f", "{}", "c1"),))
+    asked = KeptTurn("r0", "look it up", "", ASKED_AT - 50, steps=(call,))
     partition = _remembering(asked, erased_at=ASKED_AT - 100)
     partition.put(Table.ERASED, Erased(ASKED_AT - 100, applied=NOW), "ann")
     results = [{"tool_call_id": "c1", "content": "it is 7"}]

@@ -21,11 +21,11 @@ from app.wire.event import NO_PLAN, Plan
 from app.wire.limits import MAX_KEPT_BYTES, MAX_QUESTION_BYTES, MAX_RECORD_BYTES
 from app.wire.request import Message
 from app.wire.tools import ToolResult
-from models.interface.chat import ChatMessage, ToolCall
+from models.interface.chat import ChatMessage, ModelCall
 from models.interface.generation import Delta, End, FinishReason
 from tables import records
 from tables.conversations import MemoryRules
-from tables.records import Conversation, Turn
+from tables.records import Conversation, KeptTurn
 from tests.unit.answering.runs import run_of
 from tests.unit.answering.sizes import (
     LETTERS,
@@ -92,8 +92,8 @@ async def test_results_that_make_a_turn_too_long_end_it_before_its_first_token(l
         if size > MAX_KEPT_BYTES:
             break
         run.answer.keep_room(size)
-        end = await run.answer.done(End(0, FinishReason.TOOL_CALLS, USAGE, calls=(ToolCall("f", "{}", ""),)))
-        call = ToolCall("f", "{}", f"c{number}")
+        end = await run.answer.done(End(0, FinishReason.TOOL_CALLS, USAGE, calls=(ModelCall("f", "{}", ""),)))
+        call = ModelCall("f", "{}", f"c{number}")
         commit = commit_of(run, (), end, NOW)
         check(commit, given_settings)
         row = records.decode_row(commit.changes[0].value or b"", Conversation)
@@ -107,7 +107,7 @@ async def test_results_that_make_a_turn_too_long_end_it_before_its_first_token(l
 async def test_a_conversation_that_no_record_can_hold_costs_the_memory_and_not_the_turn(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    past = Conversation(NOW, (Turn("r0", "\x01" * 200_000, "", NOW),))
+    past = Conversation(NOW, (KeptTurn("r0", "\x01" * 200_000, "", NOW),))
     rules = MemoryRules(turns=1, ttl_ms=10**15)
     commits = []
     for prompt in ("why?", "\x01" * 200_000):

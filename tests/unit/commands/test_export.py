@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 
 from app.commands.export import listed_users
-from app.commands.stored_turns import Choice
+from app.commands.stored_turns import TurnFilter
 from app.commands.terminal import WrongUseError
 from app.policy.file import NO_POLICY
 from app.settings import Settings
@@ -53,7 +53,7 @@ def test_an_export_that_is_cancelled_says_that_its_file_is_incomplete(
     async def cancelled() -> None:
         asyncio.get_running_loop().call_later(0.05, asyncio.current_task().cancel)  # type: ignore[union-attr]
         consent = command.Consent(NO_POLICY, None)
-        await command._export(Settings(_env_file=None), Choice(0), consent, None, io.BytesIO(), by_turn=False)  # type: ignore[arg-type]
+        await command._export(Settings(_env_file=None), TurnFilter(0), consent, None, io.BytesIO(), by_turn=False)  # type: ignore[arg-type]
 
     monkeypatch.setattr(command, "guard_secrets", no_secrets)
     monkeypatch.setattr(command, "stored_turns", hangs)

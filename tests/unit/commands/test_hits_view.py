@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from app.commands.hits_view import _words, passage, show, when
-from app.search.rows import Role
+from app.search.rows import TurnSide
 from app.search.vector_store import Hit
 
 
@@ -14,7 +14,7 @@ def hit(text: str, conversation: str = "default") -> Hit:
         request_id="r1",
         user_id="ann",
         conversation_id=conversation,
-        role=Role.USER,
+        role=TurnSide.USER,
         text=text,
         created_at=1_700_000_000_000,
         model_version="demo",

@@ -155,7 +155,7 @@ class FakePartition:
             await asyncio.gather(*self._tasks)
 
     def put(self, table: Table, row: Any, *key: str) -> None:
-        self.ownership.store.apply([records.Change(table, records.key(*key), records.encode(row))], {}, now_ms=0)
+        self.ownership.store.apply([records.RowChange(table, records.key(*key), records.encode(row))], {}, now_ms=0)
 
     def row(self, table: Table, kind: Any, *key: str) -> Any:
         raw = self.ownership.store.get(table, records.key(*key))

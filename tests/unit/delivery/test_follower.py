@@ -7,7 +7,7 @@ from aiokafka import TopicPartition
 
 from app.delivery import follower
 from app.delivery.commits.commit import LostError
-from app.delivery.follower import Follower, follow
+from app.delivery.follower import TopicTask, follow
 
 AT = TopicPartition("turns", 3)
 FIRST, END = 5, 8
@@ -55,7 +55,7 @@ class Reading:
         self.next = start
         self.offsets: list[Any] = []
 
-    async def read(self, topic: Follower) -> None:
+    async def read(self, topic: TopicTask) -> None:
         while self.next < await topic.end():
             records, position = await topic.poll(wait_ms=10)
             self.offsets += records

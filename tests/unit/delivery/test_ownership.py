@@ -132,7 +132,7 @@ async def test_request_is_known_as_long_as_its_own_time_is_within_the_deduplicat
     ownership.context = PartitionContext(
         3, Settings(_env_file=None, dedup_s=10), cast(Any, None), cast(Any, None), CommitQueue()
     )
-    row = records.Change(Table.ENDED, records.key("ann", "r1"), records.encode(records.Ended(100_000)))
+    row = records.RowChange(Table.ENDED, records.key("ann", "r1"), records.encode(records.Ended(100_000)))
     ownership.store.apply([row], {}, now_ms=0)
     known = [ownership.known(("ann", "r1"), at) for at in (1, 100_000, 110_000, 110_001)]
     assert known == [True, True, True, False], "a record that is replayed is as old as it was"

@@ -16,11 +16,11 @@ from app.delivery.ownership import PartitionContext
 from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
-from tables.records import Change, Table
+from tables.records import RowChange, Table
 from tables.store_errors import CorruptStoreError, StoreUnusableError
 
 RECORD = Record(REQUESTS, 0, 1, 0, b"u", b"v")
-ENDED, OTHER = Change(Table.ENDED, b"k", b"{}"), Change(Table.CONVERSATIONS, b"k", b"{}")
+ENDED, OTHER = RowChange(Table.ENDED, b"k", b"{}"), RowChange(Table.CONVERSATIONS, b"k", b"{}")
 SECRET = "the operator's secret system prompt"
 OUTPUT = Outgoing("turns", b"u", b"v")
 

@@ -8,7 +8,7 @@ from app.features.tool_rounds import ToolsOverKafka
 from app.wire.event import NO_PLAN
 from app.wire.limits import MAX_QUESTION_BYTES
 from app.wire.tools import ToolMode
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 from tables import records
 from tables.tool_calls import ToolOutcome, ToolRound, ToolRounds, fits
 from tests.unit.answering.runs import run_and_stage_of
@@ -26,7 +26,7 @@ async def test_a_turn_after_rounds_of_calls_fits(letter: str, share: float, wire
     rounds, content = ToolRounds(ASKED_AT), as_long_as(letter, 60_000)
     while True:
         number = len(rounds.rounds)
-        calls = tuple(ToolCall("look_up", '{"word":"w"}', f"c{number}-{at}") for at in range(3))
+        calls = tuple(ModelCall("look_up", '{"word":"w"}', f"c{number}-{at}") for at in range(3))
         one = ToolRound(number, "", calls, USAGE, NOW, NOW, tuple(ToolOutcome(call.id, content) for call in calls))
         if not fits(rounds.asked(one), size):
             break

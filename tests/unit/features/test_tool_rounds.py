@@ -12,15 +12,15 @@ from app.features import tool_rounds
 from app.features.tool_rounds import TIMED_OUT, ToolsOverKafka
 from app.settings import Settings
 from app.wire.tools import ToolMode
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 from models.interface.generation import End, FinishReason, Usage
-from tables.records import Change, Table
+from tables.records import RowChange, Table
 from tables.tool_calls import ToolOutcome, ToolRound, ToolRounds
 from tests.unit.answering.runs import run_and_stage_of
 from tests.unit.delivery.fake_partition import NOW, FakePartition
 from tests.unit.delivery.inflight_requests import inflight_of
 
-CALL = ToolCall("look_up", "{}", "call_1")
+CALL = ModelCall("look_up", "{}", "call_1")
 
 
 class Bench:
@@ -44,10 +44,10 @@ class Bench:
 
         return asyncio.ensure_future(self.stage.round(over))
 
-    def decide(self, content: str) -> Change:
+    def decide(self, content: str) -> RowChange:
         return self.calls.decide(self.run.key, self.rounds.answered(ToolOutcome("call_1", content)))
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: RowChange) -> None:
         self.partition.ownership.store.apply([change], {}, now_ms=0)
 
     @property

@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from app.foreign.formats import decode_json, decoders_of, fields_of
 from app.foreign.mapping import request_of
-from app.foreign.source import Source
+from app.foreign.source import ForeignSource
 from app.policy.file import Policy, PolicyError
 from app.policy.foreign import IntakeRules
 from app.wire.error import WireError
@@ -56,7 +56,7 @@ def test_avro_is_a_request(tmp_path: Path) -> None:
     fields = fields_of(avro(tmp_path), FRAME + written(ROW)).fields
     assert fields == ROW
     rules = IntakeRules(topic="t", fields={"prompt": "text", "user_id": "user"})
-    made = request_of(rules, fields, None, Source("t", 0, 1, 0), max_prompt_bytes=100)
+    made = request_of(rules, fields, None, ForeignSource("t", 0, 1, 0), max_prompt_bytes=100)
     assert (made.user_id, json.loads(made.value)["prompt"]) == ("5", "Hi")
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from app.foreign.formats import decode_json, fields_of
 from app.foreign.mapping import record_of, request_of
-from app.foreign.source import Source, source_of
+from app.foreign.source import ForeignSource, source_of
 from app.policy.foreign import EgressRules, IntakeRules
 from app.wire.error import WireError
 from app.wire.limits import is_request_id
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason, Usage
 
-AT = Source("llm-requests", 3, 17, 1_700_000_000_000)
+AT = ForeignSource("llm-requests", 3, 17, 1_700_000_000_000)
 PLAIN = IntakeRules(topic="user-queries", fields={"user_id": "userId", "prompt": "text"})
 
 
@@ -175,9 +175,9 @@ def test_a_constant_that_is_wrong_is_the_intakes() -> None:
 
 def test_a_place_is_an_id_however_long_the_topics_name_is() -> None:
     assert AT.request_id == "llm-requests-3-17"
-    ids = {Source("t" * length, 3, 17, 0).request_id for length in range(1, 249)}
+    ids = {ForeignSource("t" * length, 3, 17, 0).request_id for length in range(1, 249)}
     assert all(map(is_request_id, ids))
-    assert len({Source(f"{'t' * 200}{name}", 3, 17, 0).request_id for name in "abc"}) == 3
+    assert len({ForeignSource(f"{'t' * 200}{name}", 3, 17, 0).request_id for name in "abc"}) == 3
 
 
 def test_a_source_is_read_from_its_header() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from app.gateway.errors import ApiError, json_response
 from app.gateway.limits.body_budget import BodyBudget
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.streams.sse import EventStream
 from app.gateway.streams.unsent import PART_BYTES
 from tests.virtual_time import in_virtual_time
@@ -42,7 +42,7 @@ class Reader:
 class Caller:
     def __init__(self, most_bytes: int = 64 << 20) -> None:
         self.replies = BodyBudget(most_bytes, "replies")
-        self.metrics = Metrics()
+        self.metrics = GatewayMetrics()
 
     def scope(self, method: str = "GET", holder: str = "mallory") -> dict[str, Any]:
         state = {"caller": SimpleNamespace(holder=holder)}

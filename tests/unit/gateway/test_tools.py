@@ -11,7 +11,7 @@ from app.demo.order_tool import tools
 from app.gateway.errors import ApiError
 from app.gateway.tools import ToolsFileError, offered_tools, with_offered_tools
 from app.wire.request import Request
-from app.wire.tools import Function, Tool, ToolMode
+from app.wire.tools import Function, ToolField, ToolMode
 
 
 def test_it_is_the_definitions_of_a_program(tmp_path: Path) -> None:
@@ -32,11 +32,11 @@ def test_a_file_that_cannot_be_used_is_named_in_one_line(tmp_path: Path, content
     assert "\n" not in str(caught.value)
 
 
-def tool(name: str, **parameters: object) -> Tool:
-    return Tool(function=Function(name=name, parameters={"type": "object", **parameters}))
+def tool(name: str, **parameters: object) -> ToolField:
+    return ToolField(function=Function(name=name, parameters={"type": "object", **parameters}))
 
 
-def request(*tools: Tool, mode: ToolMode = ToolMode.KAFKA) -> Request:
+def request(*tools: ToolField, mode: ToolMode = ToolMode.KAFKA) -> Request:
     return Request(request_id="r", user_id="acme/nina", prompt="hi", tools=tools, tool_mode=mode)
 
 

@@ -11,8 +11,8 @@ import json
 import random
 from dataclasses import dataclass
 
-from models.interface.chat import ChatMessage, PastTurn, ToolCall
-from models.tools import Tool
+from models.interface.chat import ChatMessage, ModelCall, PastTurn
+from models.tools import ModelTool
 
 WORDS = [
     "where is my order",
@@ -48,9 +48,9 @@ class Forgery(enum.Enum):
     CUT = enum.auto()
 
 
-def tool(name: str, mark: str = "") -> Tool:
+def tool(name: str, mark: str = "") -> ModelTool:
     properties = {"q": {"type": "string", "description": f"What{mark}"}}
-    return Tool(name, f"Runs {name}.{mark}", {"type": "object", "properties": properties, "required": ["q"]})
+    return ModelTool(name, f"Runs {name}.{mark}", {"type": "object", "properties": properties, "required": ["q"]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Conversation:
     history: tuple[PastTurn, ...]
     prompt: str
     steps: tuple[ChatMessage, ...]
-    tools: tuple[Tool, ...]
+    tools: tuple[ModelTool, ...]
     is_orderly: bool
 
     @property
@@ -135,7 +135,7 @@ class RandomConversations:
         """Calls with their results. `is_open`: the user went on before all of them had one, or cancelled them."""
         ids = [self._id() for _ in range(self._chance.choice([1, 1, 2, 3]))]
         kinds = ARGUMENTS if self.is_orderly else ARGUMENTS + ODD_ARGUMENTS
-        calls = tuple(ToolCall(self._chance.choice(NAMES), self._arguments(kinds), one) for one in ids)
+        calls = tuple(ModelCall(self._chance.choice(NAMES), self._arguments(kinds), one) for one in ids)
         answered = [one for one in ids if self._chance.random() < 0.4] if is_open else list(ids)
         self._chance.shuffle(answered)
         said = self._chance.choice(["", self._said()])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.foreign.mapping import request_of
-from app.foreign.source import Source
+from app.foreign.source import ForeignSource
 from app.policy.constants import constant_bytes, constant_mistakes
 from app.policy.foreign import IntakeRules
 from app.wire.error import WireError
@@ -26,7 +26,7 @@ def mistakes(constants: str, fields: dict[str, str] | None = None) -> list[str]:
 def made(constants: dict[str, Any], fields: dict[str, Any]) -> None:
     """A request of a record with these fields; raises `WireError`."""
     rules = IntakeRules(topic="t", fields={name: name for name in fields}, constants=constants, user_id="u")
-    request_of(rules, fields, None, Source("t", 0, 0, 0), max_prompt_bytes=1000)
+    request_of(rules, fields, None, ForeignSource("t", 0, 0, 0), max_prompt_bytes=1000)
 
 
 @pytest.mark.parametrize("name", [name for name in RANGES if "." not in name])

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from app.private.forms import Form
+from app.private.forms import MaskedForm
 from app.private.mask import Mask
 from app.private.value import PrivateValue
 from models.interface.generation import ConstraintKind, OutputConstraint
@@ -60,7 +60,7 @@ def test_a_model_may_write_the_placeholder_of_a_value_that_a_schema_allows(
     compiler: ConstraintCompiler, rule: dict[str, Any]
 ) -> None:
     schema = {"type": "object", "properties": {"it": rule}, "required": ["it"]}
-    seen = OutputConstraint(ConstraintKind.JSON, json.dumps(Form(MASK).schema(schema)))
+    seen = OutputConstraint(ConstraintKind.JSON, json.dumps(MaskedForm(MASK).schema(schema)))
     checker = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
     for one in VALUES:
         answer = json.dumps({"it": MASK.hide(one.value)})
@@ -78,7 +78,7 @@ def test_a_model_may_write_the_placeholder_of_a_value_that_a_schema_allows(
 def test_a_model_may_write_the_placeholder_of_a_value_that_a_regular_expression_allows(
     compiler: ConstraintCompiler, rule: str
 ) -> None:
-    seen = OutputConstraint(ConstraintKind.REGEX, Form(MASK).regex(rule))
+    seen = OutputConstraint(ConstraintKind.REGEX, MaskedForm(MASK).regex(rule))
     plain = OutputConstraint(ConstraintKind.REGEX, rule)
     for value in (MAIL, CARD, ADDRESS, "none", "x"):
         assert may_write(compiler, seen, MASK.hide(value)) == may_write(compiler, plain, value)
@@ -91,7 +91,7 @@ def test_texts_and_names_of_a_schema_are_hidden_and_its_words_are_not() -> None:
         "properties": {MAIL: {"type": "string", "format": "email", "description": f"of {MAIL}"}},
         "required": [MAIL],
     }
-    seen = Form(mask).schema(schema)
+    seen = MaskedForm(mask).schema(schema)
     assert MAIL not in json.dumps(seen)
     (rule,) = seen["properties"].values()
     assert (rule["anyOf"][0]["type"], rule["anyOf"][0]["format"]) == ("string", "email")
@@ -102,8 +102,8 @@ def test_a_pattern_that_never_ends_is_given_up_once() -> None:
     mask = Mask(b"s", "u", [PrivateValue("PERSON", "a" * 60 + str(number)) for number in range(64)])
     schema = {"type": "array", "prefixItems": [{"type": "string", "pattern": rf"^(a+)+{one}$"} for one in range(100)]}
     began = time.process_time()
-    Form(mask).schema(schema)
+    MaskedForm(mask).schema(schema)
     many = {"type": "object", "properties": {str(one): {"type": "string", "maxLength": 70} for one in range(20_000)}}
-    assert len(json.dumps(Form(mask).schema(many))) < 3_000_000
-    assert Form(mask).regex(r"(a+)+b") == r"(a+)+b"
+    assert len(json.dumps(MaskedForm(mask).schema(many))) < 3_000_000
+    assert MaskedForm(mask).regex(r"(a+)+b") == r"(a+)+b"
     assert time.process_time() - began < 5  # each alone would take longer than the test

@@ -10,7 +10,7 @@ import pytest
 from app.private.mask import NO_MASK, Mask
 from app.private.put_back import PutBack
 from app.private.value import PrivateValue
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 from models.interface.generation import Delta, End, Failure, FinishReason, StreamEvent, Usage
 from models.tools.parser import CallDelta
 
@@ -88,7 +88,7 @@ def test_arguments_of_calls_have_their_values() -> None:
     hidden = MASK.hide_json(json.dumps({"to": "a@example.com"}))
     pieces = [CallDelta(0, "mail")] + [CallDelta(0, arguments=hidden[at : at + 4]) for at in range(0, len(hidden), 4)]
     events: list[StreamEvent] = [Delta(at, (at,), "", calls=(one,)) for at, one in enumerate(pieces)]
-    calls = (ToolCall("mail", hidden, "c"),)
+    calls = (ModelCall("mail", hidden, "c"),)
     found = read([*events, End(len(pieces), FinishReason.TOOL_CALLS, Usage(1, 1), calls=calls)])
     shown = [call for event in found if isinstance(event, Delta) for call in event.calls]
     assert json.loads("".join(call.arguments for call in shown)) == {"to": "a@example.com"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from app.search.intake import Erasure, Intake, Write
+from app.search.intake import RowDeletion, Write, WriteQueue
 from app.search.rows import rows_of
 from tables.erasures import Scope
 from tests.unit.search.test_rows import turn
@@ -16,7 +16,7 @@ class Bench:
 
     def __init__(self, batch_rows: int = 4, delay_s: float = 60.0) -> None:
         self.now = 0.0
-        self.intake = Intake(batch_rows, delay_s, lambda: self.now)
+        self.intake = WriteQueue(batch_rows, delay_s, lambda: self.now)
         self._ids = itertools.count()
         self.writes: list[Write] = []
 
@@ -30,13 +30,13 @@ class Bench:
         return [entry.forgotten for entry in self.writes]
 
     def erase(self) -> None:
-        self.intake.add(Erasure(Scope("ann"), 1, 1, lambda: None, 0, self.now))
+        self.intake.add(RowDeletion(Scope("ann"), 1, 1, lambda: None, 0, self.now))
 
     async def next_batch(self, until: float = FAR) -> list[str] | str | None:
         taken = await asyncio.wait_for(self.intake.next_batch(until), 30)
         if taken is None:
             return None
-        return "erasure" if isinstance(taken, Erasure) else [write.turn.prompt for write in taken]
+        return "erasure" if isinstance(taken, RowDeletion) else [write.turn.prompt for write in taken]
 
 
 async def test_full_batch_is_taken_without_delay_and_the_rest_waits() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.search.rows import MAX_TEXT_BYTES, Role, Row, cut, request_id_of, rows_of, turn_id
+from app.search.rows import MAX_TEXT_BYTES, IndexRow, TurnSide, cut, request_id_of, rows_of, turn_id
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason, Usage
 
@@ -27,7 +27,7 @@ def turn(prompt: str = "where is it", answer: str = "on its way", tenant: str | 
 def test_turn_is_one_row_for_each_side() -> None:
     user, assistant = rows_of(turn(tenant="acme"))
     at = 1_700_000_000_000
-    assert user == Row("ann/b:c/r:1:user", "where is it", "ann/b:c", "c", "acme", "user", "demo", at, at)
+    assert user == IndexRow("ann/b:c/r:1:user", "where is it", "ann/b:c", "c", "acme", "user", "demo", at, at)
     assert (assistant.turn_id, assistant.text, assistant.role) == ("ann/b:c/r:1:assistant", "on its way", "assistant")
 
 
@@ -38,8 +38,8 @@ def test_empty_answer_has_no_row_and_no_tenant_is_an_empty_one() -> None:
 
 @given(user=st.text(min_size=1), request=st.from_regex(r"[A-Za-z0-9._:-]{1,64}", fullmatch=True))
 def test_request_is_read_back_from_every_key(user: str, request: str) -> None:
-    assert request_id_of(turn_id(user, request, Role.USER)) == request
-    assert request_id_of(turn_id(user, request, Role.ASSISTANT)) == request
+    assert request_id_of(turn_id(user, request, TurnSide.USER)) == request
+    assert request_id_of(turn_id(user, request, TurnSide.ASSISTANT)) == request
 
 
 @given(text=st.text(), most=st.integers(0, 20))

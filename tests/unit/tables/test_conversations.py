@@ -4,20 +4,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tables.conversations import MAX_BYTES, MemoryRules
-from tables.records import Conversation, Turn, encode
+from tables.records import Conversation, KeptTurn, encode
 
 times = st.integers(0, 10_000)
 rules_of = st.builds(MemoryRules, turns=st.integers(0, 5), ttl_ms=st.integers(0, 5_000))
 
 
-def turn(number: int, at: int, size: int = 1) -> Turn:
-    return Turn(f"r{number}", "q" * size, "a" * size, at)
+def turn(number: int, at: int, size: int = 1) -> KeptTurn:
+    return KeptTurn(f"r{number}", "q" * size, "a" * size, at)
 
 
 @given(rules_of, st.lists(st.integers(0, 3_000), max_size=12))
 def test_memory_is_the_last_turns_since_the_last_silence(rules: MemoryRules, pauses: list[int]) -> None:
     conversation, now = None, 0
-    expected: list[Turn] = []
+    expected: list[KeptTurn] = []
     for number, pause in enumerate(pauses):
         now += pause
         if pause > rules.ttl_ms:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tables.erasures import Scope, erasure
-from tables.records import Change, Conversation, Erased, Table, Turn, encode, key
+from tables.records import Conversation, Erased, KeptTurn, RowChange, Table, encode, key
 from tables.store import PartitionStore
 from tables.store_errors import CorruptStoreError, StoreError, StoreLockedError, StoreUnusableError, meaning_of
 
@@ -29,14 +29,14 @@ TAIL = 110
 
 
 def row_of(chance: random.Random) -> bytes:
-    return encode(Conversation(0, (Turn("r", chance.randbytes(60).hex(), "", 0),)))
+    return encode(Conversation(0, (KeptTurn("r", chance.randbytes(60).hex(), "", 0),)))
 
 
-def batch(number: int) -> list[Change]:
+def batch(number: int) -> list[RowChange]:
     """The changelog's records at the offset `number`: some rows are written, some deleted."""
     rows = random.Random(number)
-    written = [Change(Table.CONVERSATIONS, key("nina", f"c{number}-{n}"), row_of(rows)) for n in range(20)]
-    return [*written, Change(Table.CONVERSATIONS, key("nina", f"c{number - 1}-3"), None)]
+    written = [RowChange(Table.CONVERSATIONS, key("nina", f"c{number}-{n}"), row_of(rows)) for n in range(20)]
+    return [*written, RowChange(Table.CONVERSATIONS, key("nina", f"c{number - 1}-3"), None)]
 
 
 def rows_at(offset: int | None) -> Mapping[bytes, bytes]:

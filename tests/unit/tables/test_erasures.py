@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tables import records
 from tables.erasures import ErasedUntil, Marks, Scope, erasure, has_marks, mark_of, marks_within
 from tables.expiry import some
-from tables.records import Change, Conversation, Erased, Table, Turn
+from tables.records import Conversation, Erased, KeptTurn, RowChange, Table
 from tables.tool_calls import ToolRounds, row
 from tests.simulation.memory_store import Disk, MemoryStore
 
@@ -77,7 +77,7 @@ def test_marks_hide_and_cover_what_any_of_them_does() -> None:
 def test_an_erasure_takes_all_conversations_of_the_user_and_no_other(user: str, other: str) -> None:
     store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
     rows = [
-        Change(Table.CONVERSATIONS, records.key(who, conversation), records.encode(Conversation(1)))
+        RowChange(Table.CONVERSATIONS, records.key(who, conversation), records.encode(Conversation(1)))
         for who in {user, other}
         for conversation in ("default", "x", "")
     ]
@@ -92,7 +92,7 @@ def test_an_erasure_takes_all_conversations_of_the_user_and_no_other(user: str, 
 def test_an_erasure_of_a_conversation_takes_that_one_alone(conversation: str, other: str) -> None:
     store = empty_store()
     keys = {records.key("ann", name) for name in (conversation, other)} | {records.key("an", conversation)}
-    store.apply([Change(Table.CONVERSATIONS, one, records.encode(Conversation(1))) for one in keys], {}, now_ms=0)
+    store.apply([RowChange(Table.CONVERSATIONS, one, records.encode(Conversation(1))) for one in keys], {}, now_ms=0)
     deletions = [row for row in erasure(store, Scope("ann", conversation), Erased(2)) if row is not None]
     assert [change.key for change in deletions] == [records.key("ann", conversation)]
 
@@ -111,7 +111,7 @@ def test_an_erasure_of_a_conversation_takes_the_calls_of_its_older_answers() -> 
 def test_marks_are_found_by_what_they_are_about() -> None:
     store = empty_store()
     for scope in (Scope("ann", "c"), Scope("ann", "d"), Scope("anna", "c"), Scope("bob")):
-        store.apply([Change(Table.ERASED, scope.key, records.encode(Erased(7)))], {}, now_ms=0)
+        store.apply([RowChange(Table.ERASED, scope.key, records.encode(Erased(7)))], {}, now_ms=0)
     assert (mark_of(store, Scope("ann")), mark_of(store, Scope("ann", "c"))) == (None, Erased(7))
     assert [name for name, _ in marks_within(store, "ann")] == ["c", "d"]
     assert [has_marks(store, user) for user in ("ann", "bob", "cy")] == [True, True, False]
@@ -119,9 +119,9 @@ def test_marks_are_found_by_what_they_are_about() -> None:
 
 def test_long_rows_end_a_slice_sooner() -> None:
     store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
-    turn = Turn("r", "p" * 400_000, "a", 1)
+    turn = KeptTurn("r", "p" * 400_000, "a", 1)
     rows = [
-        Change(Table.CONVERSATIONS, records.key("u", f"{n}"), records.encode(Conversation(1, (turn,))))
+        RowChange(Table.CONVERSATIONS, records.key("u", f"{n}"), records.encode(Conversation(1, (turn,))))
         for n in range(30)
     ]
     store.apply(rows, {}, now_ms=0)

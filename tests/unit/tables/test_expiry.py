@@ -6,14 +6,14 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 from models.interface.generation import Usage
 from tables import records
 from tables.conversations import MemoryRules
 from tables.erasures import Scope
 from tables.expiry import tombstones
-from tables.records import Change, Conversation, Ended, Erased, Table
-from tables.tool_calls import PROGRESS, Progress, ToolRound, ToolRounds, row
+from tables.records import Conversation, Ended, Erased, RowChange, Table
+from tables.tool_calls import PROGRESS, ResultsPosition, ToolRound, ToolRounds, row
 from tests.simulation.memory_store import Disk, MemoryStore
 
 RULES = MemoryRules(turns=3, ttl_ms=100)
@@ -27,7 +27,7 @@ def store_with(conversations: list[int], ended: list[int], erased: list[int]) ->
         Table.ENDED: {records.key("u", f"r{n}"): Ended(at) for n, at in enumerate(ended)},
         Table.ERASED: {records.key(f"u{n}"): Erased(at, indexed=at) for n, at in enumerate(erased)},
     }
-    rows = [Change(table, key, records.encode(value)) for table, of in values.items() for key, value in of.items()]
+    rows = [RowChange(table, key, records.encode(value)) for table, of in values.items() for key, value in of.items()]
     store.apply(rows, {}, now_ms=0)
     return store
 
@@ -61,7 +61,7 @@ def test_a_conversation_that_goes_on_during_a_sweep_is_not_swept() -> None:
     first = next(rows)
     assert first is not None
     (later,) = {key for key, _ in store.scan(Table.CONVERSATIONS)} - {first.key}
-    store.apply([Change(Table.CONVERSATIONS, later, records.encode(Conversation(999)))], {}, now_ms=0)
+    store.apply([RowChange(Table.CONVERSATIONS, later, records.encode(Conversation(999)))], {}, now_ms=0)
     assert list(rows) == [None]
 
 
@@ -96,7 +96,7 @@ def test_marks_that_protect_what_is_kept_for_ever_are_kept_for_ever() -> None:
 
 def test_a_mark_stays_until_its_erasure_is_done() -> None:
     store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
-    store.apply([Change(Table.ERASED, records.key("u"), records.encode(Erased(0, indexed=-1)))], {}, now_ms=0)
+    store.apply([RowChange(Table.ERASED, records.key("u"), records.encode(Erased(0, indexed=-1)))], {}, now_ms=0)
     assert list(tombstones(store, RULES, ended_ms=1, erased_ms=1, watermark=1000, scanned=Counter())) == [None]
 
 
@@ -105,9 +105,9 @@ def test_calls_of_answers_that_have_ended_long_ago_are_swept() -> None:
     store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
     usage = Usage(1, 1)
     for request, asked_at in (("old", 10), ("new", 100)):
-        one = ToolRound(0, "", (ToolCall("f", "{}", "id"),), usage, asked_at, asked_at + 5)
+        one = ToolRound(0, "", (ModelCall("f", "{}", "id"),), usage, asked_at, asked_at + 5)
         store.apply([row("u", request, ToolRounds(0).asked(one))], {}, now_ms=0)
-    progress = Change(Table.CALLS, PROGRESS, records.encode(Progress(3)))
+    progress = RowChange(Table.CALLS, PROGRESS, records.encode(ResultsPosition(3)))
     store.apply([progress], {}, now_ms=0)
     found = tombstones(store, MemoryRules(1, 1), ended_ms=0, erased_ms=None, watermark=50, scanned=Counter())
-    assert [change for change in found if change is not None] == [Change(Table.CALLS, records.key("u", "old"), None)]
+    assert [change for change in found if change is not None] == [RowChange(Table.CALLS, records.key("u", "old"), None)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tables import records
-from tables.records import Change, Conversation, Ended, Erased, Table, Turn
+from tables.records import Conversation, Ended, Erased, KeptTurn, RowChange, Table
 from tables.store import PartitionStore
 from tables.usage import WindowKey, Windows
 
@@ -32,8 +32,8 @@ def test_old_store_has_its_rows_and_offsets(folder: Path) -> None:
     raw = store.get(Table.CONVERSATIONS, records.key("ann", "default"))
     assert raw is not None
     assert records.decode_row(raw, Conversation).turns == (
-        Turn("r1", "Hi, I am Ann. ü😀", "Hello Ann!", NOW - 5000),
-        Turn("r2", "What is my name?", "Your name is Ann.", NOW),
+        KeptTurn("r1", "Hi, I am Ann. ü😀", "Hello Ann!", NOW - 5000),
+        KeptTurn("r2", "What is my name?", "Your name is Ann.", NOW),
     )
     ended = [records.decode_row(value, Ended) for _, value in store.scan(Table.ENDED, records.prefix_of("ann"))]
     assert ended == [Ended(NOW - 5000), Ended(NOW)]
@@ -58,7 +58,7 @@ def test_old_usage_windows_go_on_where_they_ended(folder: Path) -> None:
 
 def test_old_store_takes_new_rows_beside_its_own(folder: Path) -> None:
     store = opened(folder)
-    store.apply([Change(Table.CALLS, b"k", b"v")], {Table.CALLS: 0}, now_ms=NOW + DAY)
+    store.apply([RowChange(Table.CALLS, b"k", b"v")], {Table.CALLS: 0}, now_ms=NOW + DAY)
     store.close()
     store = opened(folder)
     assert store.get(Table.CALLS, b"k") == b"v"

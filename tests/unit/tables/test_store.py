@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tables.records import Change, Table
+from tables.records import RowChange, Table
 from tables.store import Fingerprint, PartitionStore
 from tables.store_errors import StoreLockedError
 from tests.examples import examples
@@ -38,13 +38,13 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
 
 
 small_key = st.binary(max_size=3)
-changes = st.builds(Change, st.sampled_from(Table), small_key, st.none() | st.binary(max_size=4))
+changes = st.builds(RowChange, st.sampled_from(Table), small_key, st.none() | st.binary(max_size=4))
 batches = st.lists(st.lists(changes, max_size=6), max_size=6)
 
 
 @settings(examples(0.4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(written=batches, prefix=st.binary(max_size=2))
-def test_the_store_is_what_was_written_last(open_store: Open, written: list[list[Change]], prefix: bytes) -> None:
+def test_the_store_is_what_was_written_last(open_store: Open, written: list[list[RowChange]], prefix: bytes) -> None:
     store = open_store()
     store.wipe()
     expected: dict[tuple[Table, bytes], bytes] = {}
@@ -68,10 +68,10 @@ def test_the_store_is_what_was_written_last(open_store: Open, written: list[list
 
 def test_a_scan_shows_the_rows_of_its_beginning(open_store: Open) -> None:
     store = open_store()
-    store.apply([Change(Table.ENDED, bytes([n]), b"v") for n in range(5)], {}, now_ms=0)
+    store.apply([RowChange(Table.ENDED, bytes([n]), b"v") for n in range(5)], {}, now_ms=0)
     rows = store.scan(Table.ENDED)
     next(rows)
-    store.apply([Change(Table.ENDED, bytes([n]), None) for n in range(5)], {}, now_ms=0)
+    store.apply([RowChange(Table.ENDED, bytes([n]), None) for n in range(5)], {}, now_ms=0)
     assert len(list(rows)) == 4
     store.close()
 
@@ -86,7 +86,7 @@ def test_two_owners_cannot_have_a_store_open(open_store: Open) -> None:
 
 def test_a_store_that_was_away_for_longer_than_deletions_are_kept_is_wiped(open_store: Open) -> None:
     store = open_store()
-    store.apply([Change(Table.ENDED, b"k", b"v")], {Table.ENDED: 3}, now_ms=1_000)
+    store.apply([RowChange(Table.ENDED, b"k", b"v")], {Table.ENDED: 3}, now_ms=1_000)
     store.close()
     kept = open_store(1_500, 500)
     assert kept.get(Table.ENDED, b"k") == b"v"
@@ -98,7 +98,7 @@ def test_a_store_that_was_away_for_longer_than_deletions_are_kept_is_wiped(open_
 
 def test_a_store_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
     store = rocks(tmp_path / "store")()
-    store.apply([Change(Table.ENDED, b"k", b"v")], {Table.ENDED: 3}, now_ms=1)
+    store.apply([RowChange(Table.ENDED, b"k", b"v")], {Table.ENDED: 3}, now_ms=1)
     store.close()
     for file in (tmp_path / "store").glob("MANIFEST*"):
         file.write_bytes(b"not a manifest")
@@ -119,7 +119,7 @@ def test_open_files_level_off_however_much_is_written(tmp_path: Path) -> None:
     path, row = tmp_path / "store", random.Random(1).randbytes(20_000)
     store, counts = rocks(path)(), []
     for number in range(12_000):  # 240 MB into write buffers of 4
-        store.apply([Change(Table.CONVERSATIONS, b"%d" % (number % 200), row)], {}, now_ms=number)
+        store.apply([RowChange(Table.CONVERSATIONS, b"%d" % (number % 200), row)], {}, now_ms=number)
         if number % 100 == 0:
             _wait_for_compactions(store)
             counts.append(sum(Path(file.path).is_relative_to(path) for file in psutil.Process().open_files()))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 from models.interface.generation import Usage
 from tables.records import Table, decode_row, encode
 from tables.tool_calls import MAX_ROW_BYTES, MAX_TURN_BYTES, ToolOutcome, ToolRound, ToolRounds, fits, row
 
 
 def round_of(end: int, text: str, *calls: str) -> ToolRound:
-    made = tuple(ToolCall("look_up", "{}", call) for call in calls)
+    made = tuple(ModelCall("look_up", "{}", call) for call in calls)
     return ToolRound(end, text, made, Usage(10, end, 3), asked_at=1000, expires_at=2000)
 
 

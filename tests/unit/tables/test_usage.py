@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tables.records import Change
+from tables.records import RowChange
 from tables.usage import ARRIVAL_MS, Counted, Latency, Tally, WindowKey, Windows
 
 MINUTE = 60_000
@@ -131,7 +131,7 @@ class Table:
         for change in windows.drain():
             self._apply(change)
 
-    def _apply(self, change: Change) -> None:
+    def _apply(self, change: RowChange) -> None:
         if change.value is None:
             self.rows.pop(change.key, None)
         else:

@@ -15,7 +15,7 @@ from app.settings import Settings
 from app.telemetry import metrics as metrics_module
 from app.telemetry.collector import Gpu, engine_families, gpu_families
 from app.telemetry.first_come import OTHER, FirstCome
-from app.telemetry.metrics import Metrics, Tally, cause_of
+from app.telemetry.metrics import Counts, WorkerMetrics, cause_of
 from app.wire.codec import decode
 from app.wire.dead_letters import cause_of as cause_at
 from app.wire.dead_letters import dead_letter_headers
@@ -30,17 +30,17 @@ from tables.records import Table
 from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of, outcome_of
 
 
-def metrics() -> Metrics:
-    return Metrics(CollectorRegistry(), Settings(_env_file=None))
+def metrics() -> WorkerMetrics:
+    return WorkerMetrics(CollectorRegistry(), Settings(_env_file=None))
 
 
-def value(reported: Metrics, name: str, **labels: str) -> float:
+def value(reported: WorkerMetrics, name: str, **labels: str) -> float:
     found = reported.registry.get_sample_value(name, labels)
     assert found is not None, f"{name}{labels} is not among\n{generate_latest(reported.registry).decode()}"
     return found
 
 
-def answered(reported: Metrics, *, tenant: str | None = None, tokens: int = 3, plan: Plan = NO_PLAN) -> None:
+def answered(reported: WorkerMetrics, *, tenant: str | None = None, tokens: int = 3, plan: Plan = NO_PLAN) -> None:
     inflight = inflight_of(tenant=tenant)
     inflight.timeline.started = (ASKED_AT + 10) * 1_000_000
     inflight.timeline.admitted = (ASKED_AT + 20) * 1_000_000
@@ -194,7 +194,7 @@ def test_a_decided_request_is_counted_by_its_route_and_its_model() -> None:
 
 
 def test_a_tally_is_a_histogram_as_prometheus_has_it() -> None:
-    tally = Tally("parley:x_seconds", "x", (0.1, 1.0))
+    tally = Counts("parley:x_seconds", "x", (0.1, 1.0))
     tally.observe_all([0.1, 0.5, 7.0])
     (family,) = tally.collect()
     samples = {(sample.name, sample.labels.get("le")): sample.value for sample in family.samples}

@@ -14,7 +14,16 @@ from app.wire.ids import tenant_of
 from app.wire.request import Message, Priority, Request, Role, StopWhen
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
-from app.wire.tools import Function, FunctionCall, MessageToolCall, Tool, ToolCall, ToolCallDelta, ToolMode, ToolResult
+from app.wire.tools import (
+    Function,
+    FunctionCall,
+    MessageToolCall,
+    ToolCall,
+    ToolCallDelta,
+    ToolField,
+    ToolMode,
+    ToolResult,
+)
 from app.wire.turn import Timing, Turn
 from app.wire.usage import Latencies, UsageWindow
 from models.interface.generation import FinishReason, Usage
@@ -98,7 +107,7 @@ tools = st.dictionaries(
     st.none() | st.just({"type": "object"}),
     min_size=1,
     max_size=2,
-).map(lambda named: tuple(Tool(function=Function(name=one, parameters=schema)) for one, schema in named.items()))
+).map(lambda named: tuple(ToolField(function=Function(name=one, parameters=schema)) for one, schema in named.items()))
 content = st.one_of(
     st.fixed_dictionaries({"prompt": name}),
     st.fixed_dictionaries({"messages": messages}, optional={"tools": tools}),

@@ -14,7 +14,7 @@ from app.wire.control import Cancel, Control, Erase, EraseConversation
 from app.wire.error import ErrorCode, WireError
 from app.wire.request import Message, Request, Role, StopWhen
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
-from app.wire.tools import Function, FunctionName, NamedTool, Tool
+from app.wire.tools import Function, FunctionName, NamedTool, ToolField
 from app.wire.validation import validate_control, validate_request
 from tests.unit.wire import records
 
@@ -22,8 +22,8 @@ LIMIT = 64
 LARGE_SCHEMA = ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=JsonSchema(schema_={"enum": ["x" * 65536]}))
 
 
-def tool(name: str, parameters: dict[str, Any] | None = None) -> Tool:
-    return Tool(function=Function(name=name, parameters=parameters))
+def tool(name: str, parameters: dict[str, Any] | None = None) -> ToolField:
+    return ToolField(function=Function(name=name, parameters=parameters))
 
 
 def request(**fields: Any) -> Request:

@@ -13,7 +13,7 @@ from app.features.guard.judges.injection import Embeds, InjectionJudge
 from app.features.guard.judges.judge import Judge, JudgeError
 from app.features.guard.judges.profanity import ProfanityJudge
 from app.features.guard.remembered import Remembered
-from app.features.guard.turns import Asker, Turns
+from app.features.guard.turns import Asker, FairOrder
 from app.policy.guard_rules import INJECTION, PROFANITY, GuardRules, judged
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Judges:
     def __init__(self, rules: GuardRules, embedder: Embeds | None = None) -> None:
         self._rules = rules
         self._judges = {judge: names for judge, names in _judges_of(rules, embedder) if names}
-        self._turns = {judge: Turns(rules.timeout_s, judge.width) for judge in self._judges}
+        self._turns = {judge: FairOrder(rules.timeout_s, judge.width) for judge in self._judges}
         self._known: dict[Judge, Remembered[Scores]] = {judge: Remembered() for judge in self._judges}
 
     async def categories_of(self, texts: Sequence[str], categories: frozenset[str], asker: Asker) -> frozenset[str]:

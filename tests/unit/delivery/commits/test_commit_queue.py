@@ -6,7 +6,7 @@ import pytest
 
 from app.delivery.commits.commit import MOST_BYTES, MOST_RECORDS, Commit, CommitQueue, LostError
 from app.delivery.record import REQUESTS, Record
-from tables.records import Change, Table
+from tables.records import RowChange, Table
 
 RECORD = Record(REQUESTS, 0, 1, 0, b"u", b"")
 
@@ -36,7 +36,7 @@ async def test_commits_that_a_full_group_leaves_are_as_urgent_as_before() -> Non
 @pytest.mark.parametrize(("count", "size"), [(MOST_RECORDS // 3, 10), (3, MOST_BYTES // 7), (1, 2 * MOST_BYTES)])
 async def test_a_group_has_no_more_records_and_bytes_than_a_transaction_may_have(count: int, size: int) -> None:
     queue = CommitQueue()
-    rows = tuple(Change(Table.CONVERSATIONS, b"%d" % number, bytes(size)) for number in range(count))
+    rows = tuple(RowChange(Table.CONVERSATIONS, b"%d" % number, bytes(size)) for number in range(count))
     commits = [Commit(None, rows) for _ in range(9)]
     for commit in commits:
         queue.put(commit)
@@ -50,7 +50,7 @@ async def test_a_group_has_no_more_records_and_bytes_than_a_transaction_may_have
 
 async def test_rows_are_on_their_way_until_their_group_is_done() -> None:
     queue = CommitQueue()
-    queue.put(Commit(None, (Change(Table.CONVERSATIONS, b"a", b"v"), Change(Table.ENDED, b"b", b"v"))))
+    queue.put(Commit(None, (RowChange(Table.CONVERSATIONS, b"a", b"v"), RowChange(Table.ENDED, b"b", b"v"))))
     assert queue.keys_of(Table.CONVERSATIONS) == {b"a"}
     queue.next_group()
     assert queue.keys_of(Table.CONVERSATIONS) == {b"a"}

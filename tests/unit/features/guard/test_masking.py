@@ -12,7 +12,7 @@ import pytest
 
 from app.answering.dialogue import Dialogue
 from app.answering.kept import Kept
-from app.answering.run import Over, Refused, Run
+from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Decide, Ending, Stage
 from app.delivery.accepted import Former
 from app.delivery.inflight import InFlight
@@ -28,7 +28,7 @@ from app.wire.error import ErrorCode
 from app.wire.event import Plan, RecalledTurn
 from app.wire.limits import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES
 from models.interface.generation import Delta, End, FinishReason, Usage
-from tables.records import Conversation, Table, Turn
+from tables.records import Conversation, KeptTurn, Table
 from tables.tool_calls import ToolRounds
 from tests.integration.search.history import turn as wire_turn
 from tests.unit.answering.runs import run_and_stage_of, unchanged
@@ -64,7 +64,7 @@ def masked(
     *,
     pii: Literal["mask", "redact"] = "mask",
     on_failure: Literal["open", "closed"] = "closed",
-    memory: Sequence[Turn] = (),
+    memory: Sequence[KeptTurn] = (),
 ) -> tuple[Run, Stage]:
     """The run of a request, and the stage in it."""
     rules = GuardRules(pii=pii, pii_entities=("EMAIL_ADDRESS",), on_failure=on_failure)
@@ -124,7 +124,7 @@ async def test_values_that_the_model_writes_by_itself_are_kept_as_private(pii: L
     await decide(run, stage)
     await run.answer.write(Delta(0, (7,), f"ask {OTHER.value}"))
     await stage.ended()
-    kept = stage.leave(Kept(wire_turn("ann", "r1", answer=run.answer.text), Turn("r1", "why?", run.answer.text, 1)))
+    kept = stage.leave(Kept(wire_turn("ann", "r1", answer=run.answer.text), KeptTurn("r1", "why?", run.answer.text, 1)))
     assert kept.turn is not None
     assert kept.row is not None
     if pii == "redact":
@@ -137,7 +137,7 @@ async def test_values_that_the_model_writes_by_itself_are_kept_as_private(pii: L
 async def test_a_turn_without_a_verdict_names_no_values() -> None:
     _, stage = masked(analyzer=Scripted(AnalyzerError("away")))
     await stage.ended()
-    kept = stage.leave(Kept(row=Turn("r1", "why?", "", 1)))
+    kept = stage.leave(Kept(row=KeptTurn("r1", "why?", "", 1)))
     assert kept.row is not None
     assert kept.row.private is None
 
@@ -148,7 +148,7 @@ async def test_want_of_time_is_no_verdict_and_never_lets_a_request_go_on_unmaske
 ) -> None:
     analyzer = Scripted(BusyError("too many texts wait for the guard"))
     run, stage = masked(analyzer=analyzer, on_failure=on_failure)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await decide(run, stage)
     assert (refused.value.code, run.answer.plan.filtered) == (ErrorCode.OVERLOADED, None)
     assert [(one.user, one.patience) for one in analyzer.askers] == [("ann", Patience.NEW)]
@@ -197,7 +197,7 @@ async def test_related_turns_with_more_values_than_a_plan_holds_are_left_out() -
 
 async def test_values_of_earlier_turns_count_as_well() -> None:
     past = tuple(PrivateValue("EMAIL_ADDRESS", f"u{number}@example.org") for number in range(MAX_PRIVATE_VALUES))
-    run, stage = masked(inflight_of(prompt=f"write to {MAIL.value}"), memory=[Turn("r0", "", "", 1, private=past)])
+    run, stage = masked(inflight_of(prompt=f"write to {MAIL.value}"), memory=[KeptTurn("r0", "", "", 1, private=past)])
     assert (await decide(run, stage)).filtered == "too_many_values"
 
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from app.answering.run import Over, Refused, Run
+from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Ending, Stage
 from app.delivery.inflight import InFlight
 from app.features.guard.guard import Guard
@@ -19,7 +19,7 @@ from app.policy.guard_rules import GuardRules
 from app.wire.error import ErrorCode
 from app.wire.event import NO_PLAN
 from app.wire.request import Message, Role
-from models.interface.chat import ToolCall
+from models.interface.chat import ModelCall
 from models.interface.generation import Delta, End, FinishReason, Job, StreamEvent, Usage
 from tests.unit.answering.runs import run_and_stage_of, unchanged
 from tests.unit.delivery.fake_partition import FakeLog
@@ -83,7 +83,7 @@ def plans_of(run: Run) -> list[str]:
 
 async def test_the_arguments_of_an_answer_s_calls_are_judged() -> None:
     run, stage = moderated(ByWord())
-    call = ToolCall("send", '{"text": "an \\u0069nsult"}', "c1")
+    call = ModelCall("send", '{"text": "an \\u0069nsult"}', "c1")
     (end,) = await gated(run, stage, End(1, FinishReason.TOOL_CALLS, Usage(3, 1), calls=(call,)))
     assert end == End(0, FinishReason.FILTERED, Usage(3, 0))
     assert plans_of(run) == ["insult"]
@@ -138,6 +138,6 @@ async def test_a_judgement_of_a_request_ends_with_it() -> None:
 
 async def test_want_of_time_refuses_a_new_request() -> None:
     _, stage = moderated(ByWord(BusyError("too many texts wait")))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await stage.decide(NO_PLAN, unchanged)
     assert refused.value.code is ErrorCode.OVERLOADED

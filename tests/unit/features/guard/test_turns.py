@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.features.guard.turns import Asker, BusyError, Patience, Turns
+from app.features.guard.turns import Asker, BusyError, FairOrder, Patience
 from tests.virtual_time import in_virtual_time
 
 
@@ -16,7 +16,7 @@ class Bench:
     """Jobs whose pieces note their asker, each for one step of the loop."""
 
     def __init__(self, patience_s: float = 1e9) -> None:
-        self.turns = Turns(patience_s)
+        self.turns = FairOrder(patience_s)
         self.order: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -106,7 +106,7 @@ async def test_who_is_gone_has_no_more_turns() -> None:
 
 @in_virtual_time
 async def test_a_cancel_in_the_step_in_which_the_turn_comes_loses_no_turn() -> None:
-    turns = Turns(1e9)
+    turns = FairOrder(1e9)
     entered = asyncio.Event()
 
     async def work(user: str) -> None:
@@ -126,7 +126,7 @@ async def test_a_cancel_in_the_step_in_which_the_turn_comes_loses_no_turn() -> N
 
 @in_virtual_time
 async def test_the_time_of_others_does_not_count() -> None:
-    turns = Turns(1e9)
+    turns = FairOrder(1e9)
 
     async def slow() -> None:
         with turns.job(Asker("mallory"), 20) as job:
@@ -153,7 +153,7 @@ async def test_the_time_of_others_does_not_count() -> None:
 
 @in_virtual_time
 async def test_only_new_requests_are_refused_and_only_for_their_own_users_load() -> None:
-    turns = Turns(patience_s=1.0)  # a piece is believed to take 0.05 s
+    turns = FairOrder(patience_s=1.0)  # a piece is believed to take 0.05 s
     with turns.job(Asker("mallory", patience=Patience.BEGUN), 1000):
         with pytest.raises(BusyError, match=r"^too many texts wait for the guard, about 50 s; try again later$"):
             turns.job(Asker("mallory"), 1).__enter__()
@@ -168,14 +168,14 @@ def test_one_piece_that_was_held_up_refuses_nobody_and_pieces_that_are_slow_do(m
     now = 0.0
     monkeypatch.setattr("app.features.guard.turns.time.monotonic", lambda: now)
 
-    async def work(turns: Turns, seconds: list[float]) -> None:
+    async def work(turns: FairOrder, seconds: list[float]) -> None:
         nonlocal now
         for took in seconds:
             with turns.job(Asker("nina"), 1) as job:
                 async with job.turn():
                     now += took
 
-    def is_refused(turns: Turns) -> bool:
+    def is_refused(turns: FairOrder) -> bool:
         with turns.job(Asker("bob", patience=Patience.BEGUN), 40):
             try:
                 with turns.job(Asker("nina"), 5):
@@ -184,6 +184,6 @@ def test_one_piece_that_was_held_up_refuses_nobody_and_pieces_that_are_slow_do(m
                 return True
 
     for seconds, refused in (([0.1] * 5 + [60.0], False), ([0.1] * 5 + [5.0] * 10, True)):
-        turns = Turns(10.0)
+        turns = FairOrder(10.0)
         asyncio.run(work(turns, seconds))
         assert is_refused(turns) is refused

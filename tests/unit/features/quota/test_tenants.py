@@ -9,7 +9,7 @@ from app.features.quota.tenants import Tenants
 from app.policy.file import CacheRules, Policy, Route, TenantRule, When
 from app.wire.error import ErrorCode
 from app.wire.request import Priority, Request
-from app.wire.tools import Function, Tool, ToolMode
+from app.wire.tools import Function, ToolField, ToolMode
 from app.wire.usage import Latencies, UsageWindow
 from app.wire.validation import with_tenant
 
@@ -101,7 +101,7 @@ def test_programs_run_the_tools_alone_that_the_tenant_may_use(
     allowed: tuple[str, ...] | None, mode: ToolMode, names: list[str], named: str | None
 ) -> None:
     tenants = Tenants(Policy(tenants={"acme": TenantRule(tools=allowed)}), TenantFigures(lambda: NOW, lambda: {0}, 1))
-    tools = tuple(Tool(function=Function(name=name)) for name in names)
+    tools = tuple(ToolField(function=Function(name=name)) for name in names)
     request = Request(request_id="r", user_id="acme/nina", prompt="x", tools=tools, tool_mode=mode)
     refusal = tenants.refusal(request, {"default"}, is_adapter=False)
     assert (refusal is None) == (named is None)

@@ -14,7 +14,7 @@ from app.wire.event import Plan, TokenEvent
 from models.embedder import EmbedderError
 from models.interface.generation import FinishReason, Job
 from models.served.registry import ServedModel
-from tables.records import Conversation, Table, Turn
+from tables.records import Conversation, KeptTurn, Table
 from tests.unit.answering.bench import ASKED_AT, BenchPartition, Told, answered, same_at_every_cut, stop_at, stopped
 from tests.unit.answering.word_engine import failing, model, words_of
 from tests.unit.features.stages.features import guard, policy_of, quota
@@ -120,7 +120,7 @@ class Toward:
 @pytest.mark.parametrize("number", [0, 1, 2])
 async def test_a_candidate_like_the_earlier_answers_wins(number: int) -> None:
     partition = BenchPartition()
-    turn = Turn("r0", "hi", "earlier words", ASKED_AT - 1)
+    turn = KeptTurn("r0", "hi", "earlier words", ASKED_AT - 1)
     partition.put(Table.CONVERSATIONS, Conversation(ASKED_AT - 1, (turn,)), "ann", "default")
     feature = BestOf(Toward(f"candidate {number}"))  # type: ignore[arg-type]
     told = await answered(feature, models=[model(says=_says)], partition=partition, best_of=3, seed=1)
@@ -129,7 +129,7 @@ async def test_a_candidate_like_the_earlier_answers_wins(number: int) -> None:
 
 async def test_an_embedder_that_fails_ranks_by_log_probabilities_alone() -> None:
     partition = BenchPartition()
-    turn = Turn("r0", "hi", "earlier words", ASKED_AT - 1)
+    turn = KeptTurn("r0", "hi", "earlier words", ASKED_AT - 1)
     partition.put(Table.CONVERSATIONS, Conversation(ASKED_AT - 1, (turn,)), "ann", "default")
     broken = BestOf(Toward("", EmbedderError("away")))  # type: ignore[arg-type]
     told = await answered(broken, models=[model(says=_says)], partition=partition, best_of=3, seed=1)

@@ -17,7 +17,7 @@ from app.policy.file import CacheRules, Policy
 from app.wire.event import Plan
 from models.interface.generation import FinishReason, Job
 from models.served.registry import ServedModel
-from tables.records import Change, Table
+from tables.records import RowChange, Table
 from tests.unit.answering.bench import (
     SETTINGS,
     WEATHER,
@@ -81,9 +81,9 @@ async def test_the_conversation_is_part_of_what_has_to_be_equal() -> None:
     assert (told.notices, len(words_of(one).jobs)) == ([], 2)
 
 
-def _conversations(partition: BenchPartition) -> list[Change]:
+def _conversations(partition: BenchPartition) -> list[RowChange]:
     rows = partition.ownership.store.scan(Table.CONVERSATIONS)
-    return [Change(Table.CONVERSATIONS, key, value) for key, value in rows]
+    return [RowChange(Table.CONVERSATIONS, key, value) for key, value in rows]
 
 
 @pytest.mark.parametrize(("tenant", "is_shared"), [("a", True), ("b", False), (None, False)])

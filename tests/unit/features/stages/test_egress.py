@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.features.egress import Egress
-from app.foreign.source import Source
+from app.foreign.source import ForeignSource
 from app.policy.file import Policy
 from app.policy.foreign import EgressRules
 from models.interface.generation import Failure
@@ -84,7 +84,7 @@ async def test_both_kinds_can_stand_beside_each_other() -> None:
 async def test_only_answers_to_records_of_the_intake(intake: str, is_told: bool) -> None:
     def prepare(inflight: Any) -> None:
         record = inflight.accepted.record
-        object.__setattr__(record, "headers", (*record.headers, Source("asks", 0, 7, 1).header))
+        object.__setattr__(record, "headers", (*record.headers, ForeignSource("asks", 0, 7, 1).header))
 
     rules = EgressRules(topic="words", per="token", fields=FIELDS, intake=intake)
     assert bool(records(await answered(egress(rules), prepare=prepare))) is is_told

@@ -15,7 +15,7 @@ from app.private.value import PrivateValue
 from app.wire.event import Plan, RecalledTurn, TokenEvent
 from models.interface.generation import FinishReason, Job
 from models.served.registry import ServedModel
-from tables.records import Change, Conversation, Table, Turn
+from tables.records import Conversation, KeptTurn, RowChange, Table
 from tests.unit.answering.bench import (
     ASKED_AT,
     BenchPartition,
@@ -109,8 +109,8 @@ async def test_values_that_a_former_owner_has_found_are_hidden_when_the_policy_i
     assert told.text == f"To {EMAIL.value} now"
 
 
-def _rows(partition: BenchPartition, table: Table) -> list[Change]:
-    return [Change(table, key, value) for key, value in partition.ownership.store.scan(table)]
+def _rows(partition: BenchPartition, table: Table) -> list[RowChange]:
+    return [RowChange(table, key, value) for key, value in partition.ownership.store.scan(table)]
 
 
 async def test_turns_recalled_after_a_former_owners_plan_are_read_too() -> None:
@@ -173,8 +173,8 @@ async def test_prompts_of_token_ids_are_refused_by_a_guard_that_reads_prompts() 
 async def test_values_of_earlier_turns_are_hidden_and_turns_without_a_verdict_are_read() -> None:
     one, finds, partition = model(says=_quotes), Finds(), BenchPartition()
     turns = (
-        Turn("r8", f"I am {EMAIL.value}", "hi", ASKED_AT - 20, private=(EMAIL,)),
-        Turn("r9", f"and {BOB.value}", "hi", ASKED_AT - 10),
+        KeptTurn("r8", f"I am {EMAIL.value}", "hi", ASKED_AT - 20, private=(EMAIL,)),
+        KeptTurn("r9", f"and {BOB.value}", "hi", ASKED_AT - 10),
     )
     partition.put(Table.CONVERSATIONS, Conversation(ASKED_AT - 10, turns), "ann", "default")
     told = await _masked(finds, [one], partition=partition, prompt="who?")

@@ -10,7 +10,7 @@ import pytest
 from app.delivery.accepted import Former
 from app.features.recall.stage import Recall
 from app.wire.event import Plan, RecalledTurn, TokenEvent
-from tables.records import Conversation, Erased, Table, Turn
+from tables.records import Conversation, Erased, KeptTurn, Table
 from tests.unit.answering.bench import (
     ASKED_AT,
     SETTINGS,
@@ -66,7 +66,7 @@ async def test_recalled_turns_stand_in_the_order_of_time_and_precede_the_questio
 
 async def test_turns_that_the_conversation_has_anyway_and_the_request_itself_are_left_out() -> None:
     partition, own = BenchPartition(), RecalledTurn("r1", "why?", "me", ASKED_AT - 1)
-    turn = Turn(OLD.request_id, OLD.prompt, OLD.answer, ASKED_AT - 900)
+    turn = KeptTurn(OLD.request_id, OLD.prompt, OLD.answer, ASKED_AT - 900)
     partition.put(Table.CONVERSATIONS, Conversation(ASKED_AT - 900, (turn,)), "ann", "default")
     told, _ = await _recalled(recall(Related(own, OLD, OLDER)), recall=2, partition=partition)
     assert told.plan.recalled == (OLDER,)

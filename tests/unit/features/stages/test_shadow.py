@@ -10,7 +10,7 @@ import pytest
 from app.features.shadow import MOST_SHADOWS
 from app.wire.codec import decode
 from app.wire.comparison import Comparison
-from models.interface.generation import Job, Priority
+from models.interface.generation import Job, JobPriority
 from models.served.registry import ServedModel
 from tests.unit.answering.bench import Told, answered, partition_with_erasure, placeholders_in, stop_at
 from tests.unit.answering.word_engine import failing, model, saying, words_of
@@ -42,7 +42,7 @@ async def test_the_other_arm_gets_the_same_prompt_at_the_lowest_priority_and_rea
     models = [model(says=saying("one two three")), model("small", says=saying("one ", "two"))]
     told = await _shadowed(models=models)
     (asked,), (shadow,) = words_of(models[0]).jobs, words_of(models[1]).jobs
-    assert (shadow.prompt, shadow.priority, asked.priority) == (asked.prompt, Priority.BATCH, Priority.STANDARD)
+    assert (shadow.prompt, shadow.priority, asked.priority) == (asked.prompt, JobPriority.BATCH, JobPriority.STANDARD)
     (one,) = _comparisons(told)
     assert (one.arm, one.shadow_arm, one.shadow_model) == ("default", "small", "small@1")
     assert (one.tokens, one.shadow_tokens, one.is_same, one.error) == (1, 2, False, None)

@@ -18,7 +18,7 @@ from app.features.tool_rounds import ToolsOverKafka
 from app.wire.event import EventType, Plan
 from models.interface.generation import Delta, Job, StreamEvent
 from tables import records
-from tables.records import Table, Turn
+from tables.records import KeptTurn, Table
 from tests.unit.answering.bench import SETTINGS, WEATHER, BenchPartition, answered
 from tests.unit.features.stages.tool_programs import tool_results
 
@@ -54,7 +54,7 @@ class Breaking(Stage):
         self._at("decide")
         return await then(plan)
 
-    def read(self, plan: Plan, memory: Sequence[Turn]) -> Plan:
+    def read(self, plan: Plan, memory: Sequence[KeptTurn]) -> Plan:
         del memory
         self._at("read")
         return plan

@@ -14,7 +14,7 @@ from app.gateway.answers import asked as module
 from app.gateway.answers.asked import AskedRequests
 from app.gateway.errors import ApiError
 from app.gateway.limits import bounds
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.control import Cancel
@@ -64,7 +64,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 @pytest.fixture
 def requests(log: Log) -> AskedRequests:
-    return AskedRequests(SETTINGS, log, 1, Metrics())  # type: ignore[arg-type]
+    return AskedRequests(SETTINGS, log, 1, GatewayMetrics())  # type: ignore[arg-type]
 
 
 def request(user: str = "nina") -> Request:

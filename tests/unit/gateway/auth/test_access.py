@@ -22,7 +22,7 @@ from app.gateway.auth.access import Access, OpenHostError
 from app.gateway.auth.identity import Identity
 from app.gateway.auth.jwks import JwksUnavailableError
 from app.gateway.auth.jwt import TokenSettingsError
-from app.gateway.auth.keys import KeysError, Role
+from app.gateway.auth.keys import CallerRole, KeysError
 from app.gateway.errors import ApiError
 from app.settings import Settings
 
@@ -119,24 +119,24 @@ async def test_a_bad_token_is_refused(authorization: str) -> None:
 @pytest.mark.parametrize(
     ("claims", "role", "tenant", "may"),
     [
-        ({"parley_role": "admin"}, Role.ADMIN, "acme", False),  # the claim of the tenant may just be missing
-        ({"parley_role": "admin"}, Role.ADMIN, "", True),
-        ({"parley_role": "admin", "tenant": "*"}, Role.ADMIN, "acme", True),
-        ({"parley_role": "admin", "tenant": "*"}, Role.ADMIN, "", True),
-        ({"parley_role": "auditor", "tenant": "*"}, Role.ADMIN, "acme", False),
-        ({"parley_role": "admin", "tenant": "acme"}, Role.ADMIN, "acme", True),
-        ({"parley_role": "admin", "tenant": "acme"}, Role.AUDITOR, "acme", True),
-        ({"parley_role": "admin", "tenant": "acme"}, Role.ADMIN, "rival", False),
-        ({"parley_role": "admin", "tenant": "acme"}, Role.ADMIN, "", False),
-        ({"parley_role": "auditor", "tenant": "acme"}, Role.AUDITOR, "acme", True),
-        ({"parley_role": "auditor", "tenant": "acme"}, Role.ADMIN, "acme", False),
-        ({"parley_role": "auditor"}, Role.AUDITOR, "rival", False),
-        ({"parley_role": "user", "tenant": "acme"}, Role.AUDITOR, "acme", False),
-        ({"tenant": "acme"}, Role.AUDITOR, "acme", False),
-        ({"role": "admin"}, Role.ADMIN, "", False),  # a claim of another program
+        ({"parley_role": "admin"}, CallerRole.ADMIN, "acme", False),  # the claim of the tenant may just be missing
+        ({"parley_role": "admin"}, CallerRole.ADMIN, "", True),
+        ({"parley_role": "admin", "tenant": "*"}, CallerRole.ADMIN, "acme", True),
+        ({"parley_role": "admin", "tenant": "*"}, CallerRole.ADMIN, "", True),
+        ({"parley_role": "auditor", "tenant": "*"}, CallerRole.ADMIN, "acme", False),
+        ({"parley_role": "admin", "tenant": "acme"}, CallerRole.ADMIN, "acme", True),
+        ({"parley_role": "admin", "tenant": "acme"}, CallerRole.AUDITOR, "acme", True),
+        ({"parley_role": "admin", "tenant": "acme"}, CallerRole.ADMIN, "rival", False),
+        ({"parley_role": "admin", "tenant": "acme"}, CallerRole.ADMIN, "", False),
+        ({"parley_role": "auditor", "tenant": "acme"}, CallerRole.AUDITOR, "acme", True),
+        ({"parley_role": "auditor", "tenant": "acme"}, CallerRole.ADMIN, "acme", False),
+        ({"parley_role": "auditor"}, CallerRole.AUDITOR, "rival", False),
+        ({"parley_role": "user", "tenant": "acme"}, CallerRole.AUDITOR, "acme", False),
+        ({"tenant": "acme"}, CallerRole.AUDITOR, "acme", False),
+        ({"role": "admin"}, CallerRole.ADMIN, "", False),  # a claim of another program
     ],
 )
-async def test_a_role_holds_for_its_tenant(claims: dict[str, str], role: Role, tenant: str, may: bool) -> None:
+async def test_a_role_holds_for_its_tenant(claims: dict[str, str], role: CallerRole, tenant: str, may: bool) -> None:
     caller = await access(**TOKENS).caller(request(f"Bearer {token(**claims)}"))
     if may:
         caller.require(role, tenant)
@@ -149,8 +149,8 @@ async def test_a_role_holds_for_its_tenant(claims: dict[str, str], role: Role, t
 async def test_a_key_has_no_role_and_a_developer_has_all() -> None:
     keys = await access(**KEYS).caller(request("Bearer key-of-backend-01"))
     with pytest.raises(ApiError):
-        keys.require(Role.AUDITOR, "acme")
-    (await access().caller(request())).require(Role.ADMIN, "acme")
+        keys.require(CallerRole.AUDITOR, "acme")
+    (await access().caller(request())).require(CallerRole.ADMIN, "acme")
 
 
 async def test_a_good_token_is_its_subject() -> None:

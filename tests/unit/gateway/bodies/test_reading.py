@@ -17,15 +17,15 @@ from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
 from app.gateway.limits.body_budget import BodyBudget
 from app.gateway.limits.bounds import MAX_ITEMS
-from app.gateway.limits.rates import Limits
-from app.gateway.metrics import Metrics
+from app.gateway.limits.rates import RateLimits
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.openai.chat_body import ChatBody
 from app.settings import Settings
 from app.wire.limits import MAX_MESSAGES
 
 
 def gateway_with(**settings: Any) -> Gateway:
-    limits = Limits(Settings(_env_file=None, **settings), Metrics())
+    limits = RateLimits(Settings(_env_file=None, **settings), GatewayMetrics())
     return cast(Gateway, SimpleNamespace(bodies=BodyBudget(64 << 20), limits=limits))
 
 

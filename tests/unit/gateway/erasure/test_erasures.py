@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.gateway.erasure.erased_times import ErasedTimes
-from app.gateway.erasure.erasures import Erasures
+from app.gateway.erasure.erasures import ErasureBook
 from app.gateway.erasure.report import report
 from app.settings import Settings
 from app.settings.kafka import COMPACTION_LAG_S
@@ -42,7 +42,7 @@ def control(control: Erase | EraseConversation | Cancel, at: int, key: bytes = b
 class Bench:
     def __init__(self) -> None:
         self.erased: list[tuple[Scope, int]] = []
-        self.erasures = Erasures(SETTINGS, 2, lambda scope, at: self.erased.append((scope, at)), lambda *_: None)
+        self.erasures = ErasureBook(SETTINGS, 2, lambda scope, at: self.erased.append((scope, at)), lambda *_: None)
 
     def marks(self, *batch: Record) -> None:
         self.erasures._read_marks(batch)

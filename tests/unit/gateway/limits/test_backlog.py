@@ -7,7 +7,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.commits.handover import Handover, encode_metadata, served
 from app.gateway.limits.backlog import finished
-from app.gateway.limits.estimate import Estimate, Sample
+from app.gateway.limits.estimate import Sample, WaitEstimate
 
 
 def committed(head: int, *ahead: int) -> OffsetAndMetadata:
@@ -16,7 +16,7 @@ def committed(head: int, *ahead: int) -> OffsetAndMetadata:
 
 def test_one_answer_that_has_waited_for_long_is_no_backlog_for_a_gateway_that_starts() -> None:
     """Offset 0 waits for a tool; 5 others a second are answered at once; the gateway starts after 300 s."""
-    made = Estimate(64)
+    made = WaitEstimate(64)
     for at in range(300, 360, 2):
         end = 5 * at
         made.add(Sample(at, {0: end}, {0: finished(committed(0, *range(1, end)), 0)}, {0: 5 * (at - 300)}))

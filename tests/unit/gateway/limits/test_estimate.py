@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from app.gateway.limits.estimate import OLD_S, WINDOW_S, Estimate, Sample
+from app.gateway.limits.estimate import OLD_S, WINDOW_S, Sample, WaitEstimate
 
 Seen = tuple[float, int, int, int]
 
 
 def estimate(*samples: Seen, max_in_flight: int = 10, after_s: float = 0.0) -> float:
     """The wait in partition 0, after (time, end, committed, ended) were seen, of the user of all requests."""
-    made = Estimate(max_in_flight)
+    made = WaitEstimate(max_in_flight)
     made.users(0).change("nina", 1_000_000, samples[0][0] if samples else 0)
     for at, end, committed, ended in samples:
         made.add(Sample(at, {0: end}, {0: committed}, {0: ended}))
     return made.wait_s(0, "nina", (samples[-1][0] if samples else 0) + after_s)
 
 
-def flooded(*, ends: int, rate: float = 1.0) -> Estimate:
+def flooded(*, ends: int, rate: float = 1.0) -> WaitEstimate:
     """`nina` has that many requests open, of which `rate` end per second."""
-    made = Estimate(10)
+    made = WaitEstimate(10)
     made.users(0).change("nina", ends, 0)
     for at in (0, 10):
         made.add(Sample(at, {0: ends}, {0: 0}, {0: int(rate * at)}))
@@ -67,7 +67,7 @@ def test_an_old_look_refuses_nobody() -> None:
 
 
 def test_one_partition_says_nothing_of_another() -> None:
-    made = Estimate(10)
+    made = WaitEstimate(10)
     for at in (0, 10):
         made.users(0).change("nina", 500, at)
         made.add(Sample(at, {0: 1000, 1: 5}, {0: 0, 1: 5}, {}))
@@ -110,7 +110,7 @@ def test_a_tenants_many_users_delay_another_tenants_user_by_one_request() -> Non
 
 
 def test_requests_of_no_known_user_delay_nobody() -> None:
-    made = Estimate(10)
+    made = WaitEstimate(10)
     for at in (0, 10):
         made.add(Sample(at, {0: 100_000 + at}, {0: 0}, {0: at}))
     assert made.wait_s(0, "omar", 10) == 0
@@ -118,7 +118,7 @@ def test_requests_of_no_known_user_delay_nobody() -> None:
 
 def test_dead_letters_finish_without_an_end() -> None:
     open_, finished = 40_000, 20_000
-    made = Estimate(10)
+    made = WaitEstimate(10)
     made.users(0).change("omar", open_, 0)
     made.add(Sample(0, {0: open_}, {0: 0}, {}))
     made.add(Sample(10, {0: open_}, {0: finished}, {}))
@@ -126,7 +126,7 @@ def test_dead_letters_finish_without_an_end() -> None:
 
 
 def test_what_never_ends_is_nobodys_once_the_partition_has_been_idle() -> None:
-    made = Estimate(10)
+    made = WaitEstimate(10)
     for at, end in ((0, 100), (2, 100), (4, 100), (6, 100)):
         made.users(0).change("lena", 1, at)
         made.add(Sample(at, {0: end}, {0: 0 if at == 0 else end}, {}))

@@ -12,8 +12,8 @@ from app.gateway.errors import ApiError
 from app.gateway.limits import bounds
 from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.estimate import Sample
-from app.gateway.limits.rates import Buckets, Limits
-from app.gateway.metrics import Metrics
+from app.gateway.limits.rates import Buckets, RateLimits
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.sharing.admission import Admission
 from app.gateway.sharing.directory import Directory
 from app.gateway.sharing.link import Links
@@ -24,14 +24,14 @@ from app.wire.ids import tenant_of
 NINA, OMAR, LENA = Identity("nina", "acme"), Identity("omar", "acme"), Identity("lena", "other")
 
 
-def limits(**values: Any) -> Limits:
-    return Limits(Settings(_env_file=None, **values), Metrics())
+def limits(**values: Any) -> RateLimits:
+    return RateLimits(Settings(_env_file=None, **values), GatewayMetrics())
 
 
 def admission(backlog: Backlog | None = None, **values: Any) -> Admission:
     """Of a gateway that shares nothing."""
     backlog = backlog or Backlog(Settings(_env_file=None, **values), 1)
-    return Admission(limits(**values), backlog, Directory(1), Links(Trust("", ()), None, Metrics()))
+    return Admission(limits(**values), backlog, Directory(1), Links(Trust("", ()), None, GatewayMetrics()))
 
 
 async def test_the_users_of_a_tenant_share_its_requests() -> None:

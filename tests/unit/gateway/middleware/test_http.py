@@ -7,7 +7,7 @@ from httpx import ASGITransport, AsyncClient
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.middleware.http import Counting, Utf8Urls
 
 
@@ -21,7 +21,9 @@ async def reply(scope: Scope, receive: Receive, send: Send) -> None:
     [("/v1/conversations", "no-store"), ("/v1/own", "no-cache"), ("/own", "no-cache"), ("/assets/index.js", None)],
 )
 async def test_replies_of_the_api_are_kept_by_no_cache(path: str, caching: str | None) -> None:
-    async with AsyncClient(transport=ASGITransport(Counting(reply, Metrics())), base_url="http://gateway") as client:
+    async with AsyncClient(
+        transport=ASGITransport(Counting(reply, GatewayMetrics())), base_url="http://gateway"
+    ) as client:
         headers = (await client.get(path)).headers
     assert headers.get("Cache-Control") == caching
     assert headers["X-Content-Type-Options"] == "nosniff"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from app.gateway.sharing import frames
-from app.gateway.sharing.frames import Charge, Close, Closed, Events, GiveBack, Open, ReadAnswer, Refused, Spend
+from app.gateway.sharing.frames import CallRefused, Charge, Close, Closed, Events, GiveBack, Open, ReadAnswer, Spend
 from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
 from tests.unit.wire import records
@@ -33,7 +33,7 @@ def test_frames_of_the_asking_gateway_survive(frame: frames.Asked) -> None:
 
 
 def test_refused_frame_becomes_the_error_that_the_client_gets() -> None:
-    error = Refused(1, ErrorCode.RATE_LIMITED, "slow down", 3.5).error()
+    error = CallRefused(1, ErrorCode.RATE_LIMITED, "slow down", 3.5).error()
     assert (error.status, error.message, error.retry_after_s) == (429, "slow down", 3.5)
     assert frames.decode_answered(frames.encode([Closed(1, moved=True)])) == [Closed(1, moved=True)]
 

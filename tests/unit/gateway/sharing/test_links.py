@@ -14,9 +14,9 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.gateway.answers.follow import Follower
+from app.gateway.answers.follow import AnswerReader
 from app.gateway.answers.session import Session
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.sharing.admission import Admission
 from app.gateway.sharing.directory import Directory
 from app.gateway.sharing.link import Links, PeerAwayError
@@ -47,7 +47,7 @@ class Limits:
 
 
 class LongAnswer:
-    """As much of a `Follower` as a look needs."""
+    """As much of a `AnswerReader` as a look needs."""
 
     def __init__(self, events: int) -> None:
         self._events = events
@@ -65,7 +65,7 @@ class LongAnswer:
 
 @asynccontextmanager
 async def port(trust: Trust, limits: Limits | None = None, events: int = 0) -> AsyncIterator[str]:
-    follower = cast(Follower, LongAnswer(events))
+    follower = cast(AnswerReader, LongAnswer(events))
 
     async def serve_known(connection: ServerConnection) -> None:
         await Session(connection, follower, Directory(1), cast(Admission, limits or Limits())).serve()
@@ -82,7 +82,7 @@ async def port(trust: Trust, limits: Limits | None = None, events: int = 0) -> A
 
 @asynccontextmanager
 async def links(address: str, *secrets: bytes) -> AsyncIterator[Links]:
-    made = Links(Trust(ASKING, secrets), None, Metrics())
+    made = Links(Trust(ASKING, secrets), None, GatewayMetrics())
     await made.keep({OWNER: address})
     try:
         yield made
@@ -162,7 +162,7 @@ async def test_a_proof_cannot_be_passed_on_by_a_gateway_in_between() -> None:
             await asking.close(REFUSED)
 
         async with serve(between, "127.0.0.1", 0) as server:
-            made = Links(Trust(ASKING, (SECRET,)), None, Metrics())
+            made = Links(Trust(ASKING, (SECRET,)), None, GatewayMetrics())
             await made.keep({"http://between:8080": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"})
             with pytest.raises(PeerAwayError):
                 async with asyncio.timeout(10):

@@ -10,8 +10,8 @@ from starlette.websockets import WebSocket
 
 from app.gateway.gateway import Gateway
 from app.gateway.limits.body_budget import BodyBudget
-from app.gateway.limits.rates import Limits
-from app.gateway.metrics import Metrics
+from app.gateway.limits.rates import RateLimits
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.streams.channel import Channel
 from app.settings import Settings
 
@@ -38,7 +38,7 @@ async def test_a_client_that_left_before_its_refusal_ends_the_channel_quietly(fa
             settings=SimpleNamespace(gateway_wait_s=1.0),
             audit_trail=SimpleNamespace(denied=lambda *_: None),
             bodies=BodyBudget(1000),
-            limits=Limits(Settings(_env_file=None), Metrics()),
+            limits=RateLimits(Settings(_env_file=None), GatewayMetrics()),
         ),
     )
     bad = {"type": "websocket.receive", "text": "{not json"}

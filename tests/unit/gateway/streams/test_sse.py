@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from app.gateway.metrics import Metrics
+from app.gateway.metrics import GatewayMetrics
 from app.gateway.streams.sse import EventStream, server_sent
 from tests.virtual_time import in_virtual_time
 
@@ -46,8 +46,8 @@ class Source:
             self.closed = True
 
 
-async def stream(source: Source, reader: Reader, stall_s: float = 60.0) -> tuple[Metrics, list[str]]:
-    metrics, closed = Metrics(), []
+async def stream(source: Source, reader: Reader, stall_s: float = 60.0) -> tuple[GatewayMetrics, list[str]]:
+    metrics, closed = GatewayMetrics(), []
     reply = EventStream(source.chunks(), stall_s, metrics, lambda: closed.append("closed"))
     async with asyncio.timeout(30):
         await reply({}, reader.receive, reader.send)

@@ -13,7 +13,7 @@ import torch
 from models.embedder import Embedder, EmbedderError, load_embedder
 from models.embedder import embedder as module
 from models.embedder.encoder import Vectors
-from models.embedder.recipe import Recipe
+from models.embedder.recipe import VectorRecipe
 from tests.unit.models.embedder.tiny_encoder import DIMENSION, write_encoder
 
 
@@ -22,8 +22,8 @@ class Held:
 
     dimension = 2
 
-    def __init__(self, recipe: Recipe | None = None) -> None:
-        self.recipe = recipe or Recipe()
+    def __init__(self, recipe: VectorRecipe | None = None) -> None:
+        self.recipe = recipe or VectorRecipe()
         self.batches: list[list[str]] = []
         self.threads: set[str] = set()
         self.torch_threads = 0
@@ -107,7 +107,7 @@ async def test_failure_reaches_its_caller_and_the_thread_goes_on(embedder: Embed
 
 
 async def test_prompts_are_put_before_texts_and_queries() -> None:
-    encoder = Held(Recipe(query_prompt="Q ", text_prompt="T "))
+    encoder = Held(VectorRecipe(query_prompt="Q ", text_prompt="T "))
     encoder.go.set()
     embedder = Embedder("held", encoder)
     await embedder.embed(["a"])

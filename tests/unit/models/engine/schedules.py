@@ -7,10 +7,10 @@ import random
 from dataclasses import dataclass
 
 from models.engine import EngineOptions, TorchEngine
-from models.engine.scheduler import Limits
+from models.engine.scheduler import StepLimits
 from models.engine.speculation.cost import Cost
 from models.engine.speculation.drafting import SpeculationMode
-from models.interface.generation import FinishReason, Job, Priority
+from models.interface.generation import FinishReason, Job, JobPriority
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle
 from tests.unit.models.engine.reading import job, read
@@ -83,7 +83,7 @@ async def run_schedule(
     chance = random.Random(seed)
     tight = seed % 2 == 0  # too many at once for the memory there is, so sequences are preempted
     sequences, headroom, pages = (12, 0, 14) if tight else chance.choice([(2, 0, 14), (8, 32, 20), (12, 0, 400)])
-    limits = Limits(sequences, chance.choice([5, 24, 64]), chance.choice([24, 300]), headroom)
+    limits = StepLimits(sequences, chance.choice([5, 24, 64]), chance.choice([24, 300]), headroom)
     mode = SpeculationMode.AUTO if speculative else SpeculationMode.OFF
     draft = checkpoint if speculative and seed % 3 else None
     engine = TorchEngine(
@@ -110,7 +110,7 @@ async def run_schedule(
         count = chance.randrange(1, 41)
         truth = oracle.answer(prompt, 40)[:count]
         generated = tuple(truth[: chance.choice([0, 0, 0, count // 2])])
-        priority, user = chance.choice(list(Priority)), chance.choice("ab")
+        priority, user = chance.choice(list(JobPriority)), chance.choice("ab")
         cancel = chance.random() * 0.02 if chance.random() < 0.15 else None
         scored = 2 if len(prompt) % 5 == 0 else None
         made = job(prompt, count, generated=generated, priority=priority, user=user, prompt_logprobs=scored)

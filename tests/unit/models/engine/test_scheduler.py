@@ -3,9 +3,9 @@ import random
 import pytest
 
 from models.engine.compute.pages import PagePool
-from models.engine.scheduler import Limits, Scheduler
+from models.engine.scheduler import Scheduler, StepLimits
 from models.engine.sequence import SequenceState
-from models.interface.generation import Job, Priority
+from models.interface.generation import Job, JobPriority
 from models.interface.prompt_turns import PROMPTS_PER_S
 from models.interface.token_stream import TokenStream
 
@@ -18,7 +18,7 @@ class Steps:
     def __init__(self, pages=200, **limits):
         self.now = 0.0
         self.pool = PagePool(pages, PAGE)
-        self.scheduler = Scheduler(self.pool, Limits(**limits), lambda: self.now)
+        self.scheduler = Scheduler(self.pool, StepLimits(**limits), lambda: self.now)
         self.count = 0
         self.ended = []
         self.charged = {}
@@ -114,17 +114,17 @@ def test_no_more_rows_run_than_may():
 
 def test_higher_priority_goes_first():
     steps = Steps(max_running=1)
-    steps.add("batch", priority=Priority.BATCH)
+    steps.add("batch", priority=JobPriority.BATCH)
     steps.add("standard")
-    steps.add("interactive", priority=Priority.INTERACTIVE)
+    steps.add("interactive", priority=JobPriority.INTERACTIVE)
     assert steps.run() == ["interactive", "standard", "batch"]
 
 
 def test_who_waits_long_enough_climbs():
     steps = Steps(max_running=1, aging_s=5.0)
-    steps.add("old", priority=Priority.BATCH, user="a")
+    steps.add("old", priority=JobPriority.BATCH, user="a")
     steps.now = 11.0
-    steps.add("new", priority=Priority.INTERACTIVE, user="b")
+    steps.add("new", priority=JobPriority.INTERACTIVE, user="b")
     assert steps.run() == ["old", "new"]
 
 
@@ -209,7 +209,7 @@ def test_no_answer_yields_to_work_in_batches():
         steps.add(f"a{n}", prompt=16, answer=40, user="a")
     while steps.pool.available > 2:
         steps.step()
-    steps.add("b", prompt=12, answer=4, user="b", priority=Priority.BATCH)
+    steps.add("b", prompt=12, answer=4, user="b", priority=JobPriority.BATCH)
     steps.step()
     assert steps.scheduler.preempted == 0
 
@@ -217,7 +217,7 @@ def test_no_answer_yields_to_work_in_batches():
 def test_who_holds_far_more_yields_whatever_priority_it_gives_itself():
     steps = Steps(pages=41, headroom=4)
     for n in range(20):
-        steps.add(f"a{n}", prompt=16, answer=40, user="a", priority=Priority.INTERACTIVE)
+        steps.add(f"a{n}", prompt=16, answer=40, user="a", priority=JobPriority.INTERACTIVE)
     while steps.pool.available > 2:
         steps.step()
     steps.add("b", prompt=12, answer=4, user="b")
@@ -229,7 +229,7 @@ def test_who_holds_far_more_yields_whatever_priority_it_gives_itself():
 def test_where_memory_runs_out_it_is_not_taken_from_who_holds_far_less():
     steps = Steps(pages=41, headroom=0)
     for n in range(3):
-        steps.add(f"a{n}", prompt=16, answer=60, user="a", priority=Priority.INTERACTIVE)
+        steps.add(f"a{n}", prompt=16, answer=60, user="a", priority=JobPriority.INTERACTIVE)
     other = steps.add("b", prompt=4, answer=40, user="b")
     while not steps.scheduler.preempted:
         steps.step()
@@ -252,7 +252,7 @@ def test_a_lone_long_row_is_not_sacrificed():
 def test_long_prompts_delay_others_whatever_priority_they_have_by_a_class_at_most():
     steps = Steps(pages=2000, chunk=10, lone_chunk=64)
     for n in range(8):
-        steps.add(f"a{n}", prompt=500, user="a", priority=Priority.INTERACTIVE)
+        steps.add(f"a{n}", prompt=500, user="a", priority=JobPriority.INTERACTIVE)
     short = steps.add("b", prompt=20, user="b")
     assert steps.step()[0].sequence is short
 
@@ -307,7 +307,7 @@ def test_a_row_that_is_not_admitted_costs_nobody_a_page_that_may_be_found_again(
 def test_where_memory_runs_out_the_least_important_row_is_computed_again():
     steps = Steps(pages=16, headroom=0)
     sequences = [steps.add("old", prompt=8, answer=30), steps.add("new", prompt=8, answer=30)]
-    batch = steps.add("batch", prompt=8, answer=30, priority=Priority.BATCH)
+    batch = steps.add("batch", prompt=8, answer=30, priority=JobPriority.BATCH)
     steps.run()
     assert steps.scheduler.preempted > 0
     assert steps.ended[0] == "old"
@@ -345,7 +345,7 @@ def test_every_row_ends_whatever_the_order_and_no_page_is_lost(seed):
                     str(len(sequences)),
                     chance.randrange(1, 60),
                     chance.randrange(1, 30),
-                    priority=chance.choice(list(Priority)),
+                    priority=chance.choice(list(JobPriority)),
                     user=chance.choice("abc"),
                     tenant=chance.choice(["", "acme"]),
                 )
@@ -379,7 +379,7 @@ def test_no_row_is_preempted_in_vain(seed):
             user = chance.choice("aaabcd")
             is_long = user == "a" and chance.random() < 0.3
             prompt = chance.randrange(80, 120) if is_long else chance.randrange(4, 40)
-            priority = chance.choice([Priority.INTERACTIVE, Priority.STANDARD])
+            priority = chance.choice([JobPriority.INTERACTIVE, JobPriority.STANDARD])
             steps.add(str(steps.count), prompt, chance.randrange(4, 40), user=user, priority=priority)
         before = steps.scheduler.preempted
         steps.step()

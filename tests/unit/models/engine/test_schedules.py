@@ -4,7 +4,7 @@ import random
 import pytest
 
 from models.engine import EngineOptions, TorchEngine
-from models.engine.scheduler import Limits
+from models.engine.scheduler import StepLimits
 from models.interface.generation import FinishReason, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import plug
@@ -80,7 +80,7 @@ class Chaos:
             self.readers.append(asyncio.ensure_future(self.follow(stream, len(made.generated))))
 
     async def run(self, operations, *, overlaps):
-        limits = Limits(8, 24, 64, 8)
+        limits = StepLimits(8, 24, 64, 8)
         checkpoint = tiny.checkpoint(num_hidden_layers=1, hidden_size=32, max_position_embeddings=128)
         options = EngineOptions(8, max_waiting=40, threads=1, pages=30, limits=limits, overlaps=overlaps)
         engine = TorchEngine(checkpoint, options)

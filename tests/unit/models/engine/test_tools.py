@@ -8,19 +8,19 @@ import json
 import pytest
 
 from models.interface.generation import Delta, End, FinishReason, Job, Sampling, Stream
-from models.tools import FORMATS, Tool, ToolChoice, ToolFormat, tool_constraint
+from models.tools import FORMATS, ModelTool, ToolChoice, ToolFormat, tool_constraint
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import job
 from tests.unit.models.tools.test_parser import every_format
 
 PROMPT = tuple(range(10, 30))
 TOOLS = [
-    Tool(
+    ModelTool(
         "order_status",
         "",
         {"properties": {"order": {"enum": ["1", "22"]}, "fast": {"type": "boolean"}}, "required": ["order"]},
     ),
-    Tool("help", "", {"properties": {}}),
+    ModelTool("help", "", {"properties": {}}),
 ]
 
 

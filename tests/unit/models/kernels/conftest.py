@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from models.kernels import library, target
-from models.kernels.schemas import Form
+from models.kernels.schemas import NumberForm
 
 COMPILE = """
 import logging, sys
@@ -66,7 +66,7 @@ def dtype(request):
     return request.param
 
 
-@pytest.fixture(params=Form, ids=lambda form: form.name.lower())
+@pytest.fixture(params=NumberForm, ids=lambda form: form.name.lower())
 def form(request):
     return request.param
 

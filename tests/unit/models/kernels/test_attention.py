@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from models.kernels.schemas import Form
+from models.kernels.schemas import NumberForm
 
 PAGE = 16
 SCALE = 0.25
@@ -43,8 +43,8 @@ class Sequence:
 def dtypes_of(form):
     """Of rows and of the cache."""
     return (
-        torch.bfloat16 if form is Form.BFLOAT16 else torch.float32,
-        torch.float32 if form is Form.FLOAT32 else torch.bfloat16,
+        torch.bfloat16 if form is NumberForm.BFLOAT16 else torch.float32,
+        torch.float32 if form is NumberForm.FLOAT32 else torch.bfloat16,
     )
 
 
@@ -96,7 +96,7 @@ def check_attention(kernels, chance, form, queries, kv, size, tile, window, cap)
     found = attend(kernels, form, joined, keys, values, positions, groups, tables, window, cap, tile)
     tokens = [(other, 89), (one, 36), *((one, at) for at in range(20, 30)), *((third, at) for at in range(16))]
     expected = torch.stack([sequence.expected(at, window, cap) for sequence, at in tokens])
-    close = 8e-3 if form is Form.BFLOAT16 else 5e-6
+    close = 8e-3 if form is NumberForm.BFLOAT16 else 5e-6
     torch.testing.assert_close(found.double(), expected, rtol=close, atol=close)
 
     for row in (0, 1, 5, 12, 20, 27):

@@ -9,13 +9,13 @@ import sys
 
 import torch
 
-from models.kernels.schemas import Form
+from models.kernels.schemas import NumberForm
 
 BITS = "093343af22a710fed78551a5b3bd43bfed6b449a3e6462c0b6ea46fe4bf4b3fa"
 """Of what kernels make of `given`. Other bits are other arithmetic: who changes them changes the version that
 models/checkpoints/arithmetic.py makes of it.
 """
-ROWS, CACHES = {Form.BFLOAT16}, {Form.BFLOAT16, Form.NARROW_CACHE}
+ROWS, CACHES = {NumberForm.BFLOAT16}, {NumberForm.BFLOAT16, NumberForm.NARROW_CACHE}
 """The forms whose rows and whose cache are of bfloat16."""
 COMPUTE = """
 from models.kernels import library
@@ -35,7 +35,7 @@ def given(*shape, least=-2.0, most=2.0):
 
 def bits():
     found = hashlib.sha256()
-    for form in Form:
+    for form in NumberForm:
         for queries, size in ((4, 40), (7, 136)):
             for one in computed(form, queries, size):
                 found.update(one.view(torch.uint8).numpy().tobytes())

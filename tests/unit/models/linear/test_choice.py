@@ -11,7 +11,7 @@ from transformers import LlamaConfig
 
 from models.checkpoints.arithmetic import Wanted, arithmetic, stored_dtype, version_of
 from models.linear import PLAIN, Kind, Products, choice
-from models.linear.choice import CLEARLY, PAYS, SMALL, Choice, Part, Sizes, choose
+from models.linear.choice import CLEARLY, PAYS, SMALL, FormChoice, Sizes, StepPart, choose
 from models.linear.int8 import why_not
 
 CPU = torch.device("cpu")
@@ -25,8 +25,8 @@ Seconds = Callable[[torch.dtype, bool], float]
 def pretend(monkeypatch: pytest.MonkeyPatch, seconds: Seconds, cores: int = 1) -> None:
     """The products take so long by data type and whether they are packed; half as long with several threads."""
 
-    def compared(*ways: Sequence[Part], clock: object = None) -> list[tuple[float, ...]]:
-        def one(parts: Sequence[Part]) -> float:
+    def compared(*ways: Sequence[StepPart], clock: object = None) -> list[tuple[float, ...]]:
+        def one(parts: Sequence[StepPart]) -> float:
             faster = torch.get_num_threads() if cores > 1 else 1
             return seconds(parts[0].dtype, bool(parts[0].matrices[0].packed)) / faster
 
@@ -64,12 +64,12 @@ def test_a_cpu_without_packed_products_keeps_plain_weights(monkeypatch: pytest.M
 def test_a_form_that_is_hopeless_for_one_row_is_not_measured_with_many(monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[tuple[bool, int]] = []
 
-    def seconds(part: Part, rows: int, _clock: object) -> float:
+    def seconds(part: StepPart, rows: int, _clock: object) -> float:
         is_packed = bool(part.matrices[0].packed)
         measured.append((is_packed, rows))
         return choice.HOPELESS + 0.1 if is_packed else 1.0
 
-    monkeypatch.setattr(Part, "seconds", seconds)
+    monkeypatch.setattr(StepPart, "seconds", seconds)
     assert choose(SIZES, [torch.float32], FORMS, threads=1).products == PLAIN
     assert {rows for is_packed, rows in measured if is_packed} == {1}
     assert {rows for is_packed, rows in measured if not is_packed} == set(choice.ROWS)
@@ -95,7 +95,7 @@ def test_one_line_says_what_was_measured_and_chosen(caplog: pytest.LogCaptureFix
 
 def test_small_models_stay_plain_float32_without_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("models.checkpoints.arithmetic.choose", lambda *_: pytest.fail("it was measured"))
-    assert arithmetic(Wanted(), CPU, CONFIG, SMALL - 1) == Choice(torch.float32)
+    assert arithmetic(Wanted(), CPU, CONFIG, SMALL - 1) == FormChoice(torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -151,14 +151,14 @@ def test_integers_are_multiplied_by_the_library_that_is_faster(monkeypatch: pyte
     ],
 )
 def test_every_arithmetic_has_a_name(products: Products, dtype: torch.dtype, expected: str) -> None:
-    assert version_of(Choice(dtype, products), CPU, "") == expected
+    assert version_of(FormChoice(dtype, products), CPU, "") == expected
     by_kernels = f"{expected}+kernels" if expected else ""
     if products.layers.is_integer:
         by_kernels += "-bfloat16-cache"
-    assert version_of(Choice(dtype, products), CPU, "", by_kernels=True) == by_kernels
+    assert version_of(FormChoice(dtype, products), CPU, "", by_kernels=True) == by_kernels
 
 
 def test_weights_are_read_in_their_own_type_where_they_get_another_form() -> None:
-    assert stored_dtype(Choice(torch.float32, PACKED), CONFIG) is torch.bfloat16
-    assert stored_dtype(Choice(torch.float32), CONFIG) is torch.float32
-    assert stored_dtype(Choice(torch.bfloat16, PACKED), CONFIG) is torch.bfloat16
+    assert stored_dtype(FormChoice(torch.float32, PACKED), CONFIG) is torch.bfloat16
+    assert stored_dtype(FormChoice(torch.float32), CONFIG) is torch.float32
+    assert stored_dtype(FormChoice(torch.bfloat16, PACKED), CONFIG) is torch.bfloat16

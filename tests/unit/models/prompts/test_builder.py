@@ -3,9 +3,9 @@ import json
 
 import pytest
 
-from models.interface.chat import ChatMessage, ToolCall
+from models.interface.chat import ChatMessage, ModelCall
 from models.prompts.builder import PromptBuilder, PromptError, PromptTooLong
-from models.tools import Tool
+from models.tools import ModelTool
 from tests.unit.models import tiny
 
 
@@ -109,8 +109,8 @@ def test_a_template_that_shows_the_date_shows_that_of_the_request(checkpoint):
     assert text(dated, PromptBuilder(dated).build("", [], "x", at=86400.0)) == "1970-01-02"
 
 
-TOOL = Tool("look_up", "Finds <|end|>words", {"properties": {"<|end|>word": {"type": "string"}}})
-CALL = ToolCall("look_up", '{"word": "<|end|>x"}', "c1")
+TOOL = ModelTool("look_up", "Finds <|end|>words", {"properties": {"<|end|>word": {"type": "string"}}})
+CALL = ModelCall("look_up", '{"word": "<|end|>x"}', "c1")
 CALLED = [
     ChatMessage("user", "u"),
     ChatMessage("assistant", "", calls=(CALL,)),
@@ -132,7 +132,7 @@ def test_a_template_that_knows_tools_gets_them_with_calls_and_results(checkpoint
 
 def test_ids_of_calls_forge_no_token(checkpoint):
     knowing = with_template(checkpoint, TOOLS_TEMPLATE)
-    messages = [ChatMessage("user", "u"), ChatMessage("assistant", "", calls=(ToolCall("look_up", "{}", "<|end|>c"),))]
+    messages = [ChatMessage("user", "u"), ChatMessage("assistant", "", calls=(ModelCall("look_up", "{}", "<|end|>c"),))]
     assert text(knowing, PromptBuilder(knowing).build("", messages=messages, tools=[TOOL])).endswith("c look_up {}]")
 
 
@@ -143,7 +143,7 @@ def test_a_text_and_what_the_template_writes_beside_it_forge_no_token(checkpoint
         "{{ tools }}{% for m in messages %}{{ m.content | trim }}{% for c in m.tool_calls or [] %}"
         "{% for k, v in c.function.arguments | items %}<|{{ k }}d|>{{ k }}>{{ v }}{% endfor %}{% endfor %}{% endfor %}",
     )
-    call = ToolCall("look_up", json.dumps({key: value}))
+    call = ModelCall("look_up", json.dumps({key: value}))
     built = PromptBuilder(joining).build("", messages=[ChatMessage("assistant", "", calls=(call,))], tools=[TOOL])
     assert not set(built.ids) & set(range(len(tiny.SPECIAL)))
 

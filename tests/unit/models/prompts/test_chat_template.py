@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from models.interface.chat import ChatMessage, ToolCall
+from models.interface.chat import ChatMessage, ModelCall
 from models.prompts import bounded_templates, chat_template
 from models.prompts.builder import PromptBuilder, PromptError, PromptTooLong
 from models.prompts.chat_template import ChatTemplate, PromptTooSlow
-from models.tools import Tool
+from models.tools import ModelTool
 from tests.unit.models import tiny
 
 TALK = [
@@ -248,12 +248,12 @@ def test_arguments_that_are_no_json_are_text(arguments: str, knows_tools: bool) 
     template += "}}{% endfor %}{% endfor %}" + ("{{ tools }}" if knows_tools else "")
     messages = [
         ChatMessage("user", "u"),
-        ChatMessage("assistant", "", calls=(ToolCall("f", arguments, "c"),)),
+        ChatMessage("assistant", "", calls=(ModelCall("f", arguments, "c"),)),
         ChatMessage("tool", "x", call_id="c"),
     ]
     builder = builder_with(template)
     with contextlib.suppress(PromptTooLong):
-        assert builder.build("", messages=messages, tools=[Tool("f")]).ids
+        assert builder.build("", messages=messages, tools=[ModelTool("f")]).ids
 
 
 def test_what_a_tokenizer_raises_is_an_error_of_its_prompt(monkeypatch: pytest.MonkeyPatch) -> None:

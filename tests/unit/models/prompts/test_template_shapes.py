@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from models.checkpoints.loading import Checkpoint
-from models.interface.chat import ChatMessage, PastTurn, ToolCall
+from models.interface.chat import ChatMessage, ModelCall, PastTurn
 from models.prompts.builder import PromptBuilder
 from models.prompts.template_features import ToolsIn
-from models.tools import Tool
+from models.tools import ModelTool
 from tests.unit.models.template_shapes import ADDED, SHAPES, shaped_checkpoint
 
 every_shape = pytest.mark.parametrize("shape", SHAPES)
 TOOLS = [
-    Tool(name, f"Runs {name}.", {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]})
+    ModelTool(name, f"Runs {name}.", {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]})
     for name in ("look_up", "other")
 ]
 KIND = {"role": "system", "content": "Be kind."}
@@ -35,7 +35,7 @@ class Shape:
         built = self.builder.build(*args, at=time.time(), **kwargs)
         return str(self.checkpoint.tokenizer.decode(list(built.ids), skip_special_tokens=False))
 
-    def right(self, messages: list[dict[str, Any]], tools: list[Tool] | None = None, **more: Any) -> str:
+    def right(self, messages: list[dict[str, Any]], tools: list[ModelTool] | None = None, **more: Any) -> str:
         """The rendering of transformers."""
         tokenizer = self.checkpoint.tokenizer
         described = [tool.described for tool in tools or ()] or None
@@ -70,7 +70,7 @@ def result(call_id: str, content: str) -> dict[str, Any]:
 
 
 def calls_of(*pairs: tuple[str, str]) -> ChatMessage:
-    return ChatMessage("assistant", "", tuple(ToolCall(name, '{"q": "ü"}', one) for one, name in pairs))
+    return ChatMessage("assistant", "", tuple(ModelCall(name, '{"q": "ü"}', one) for one, name in pairs))
 
 
 A, B = ("call00001", "look_up"), ("call00002", "other")

@@ -22,9 +22,9 @@ from models.interface.generation import (
 )
 from models.prompts.builder import PromptError, PromptTooLong
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
-from models.remote.servers import Circuit, Server
+from models.remote.servers import Circuit, ModelServer
 from models.remote.tokens import BYTES
-from models.tools.tool import Tool
+from models.tools.tool import ModelTool
 from tests.unit.models.engine.reading import Answer, read
 from tests.unit.models.remote.outside import PROMPT_IDS, WORDS, OutsideServer, outside_server
 
@@ -211,7 +211,7 @@ async def test_a_server_gets_the_requests_trace_and_its_figures_are_told(
     assert [one.address for one in figures] == [server.url for server in servers[:2]]
     assert sum(one.failures for one in figures) >= 2
     assert any(one.first_token_s > 0 for one in figures)
-    assert Server("http://user:secret@example.com/v1?key=x", None).stats.address == "http://example.com/v1"
+    assert ModelServer("http://user:secret@example.com/v1?key=x", None).stats.address == "http://example.com/v1"
 
 
 async def test_a_full_server_is_left_alone_for_as_long_as_it_asks_and_its_requests_wait(
@@ -496,6 +496,6 @@ def test_a_prompt_loses_its_oldest_turns_first_and_is_a_function_of_its_argument
 
 def test_tools_and_token_ids_are_refused() -> None:
     with pytest.raises(PromptError, match="tools"):
-        PROMPTS.build("", [], "hello", tools=[Tool("look_up", "", {})])
+        PROMPTS.build("", [], "hello", tools=[ModelTool("look_up", "", {})])
     with pytest.raises(PromptError, match="prompt_token_ids"):
         PROMPTS.of_ids([1, 2])

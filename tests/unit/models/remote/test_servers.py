@@ -6,25 +6,25 @@ from collections import Counter
 
 import pytest
 
-from models.remote.servers import MOST_FAILURES, Circuit, Server, Servers
+from models.remote.servers import MOST_FAILURES, Circuit, ModelServer, Servers
 
 USERS = [f"user-{number}" for number in range(200)]
 
 
-def servers_of(count: int, latency_s: float = 0.5) -> tuple[Servers, list[Server]]:
-    ones = [Server(f"http://server-{number}/v1", None) for number in range(count)]
+def servers_of(count: int, latency_s: float = 0.5) -> tuple[Servers, list[ModelServer]]:
+    ones = [ModelServer(f"http://server-{number}/v1", None) for number in range(count)]
     for one in ones:
         one.answered(latency_s)
     return Servers(ones, max_running=64), ones
 
 
-async def home_of(servers: Servers, user: str) -> Server:
+async def home_of(servers: Servers, user: str) -> ModelServer:
     server = await servers.enter((), 1.0, user)
     servers.leave(server)
     return server
 
 
-async def homes_of(servers: Servers) -> dict[str, Server]:
+async def homes_of(servers: Servers) -> dict[str, ModelServer]:
     return {user: await home_of(servers, user) for user in USERS}
 
 
@@ -87,20 +87,20 @@ async def test_a_request_without_a_user_goes_to_the_quickest() -> None:
     assert await home_of(servers, "") is ones[1]
 
 
-def failed(server: Server, *requests: tuple[str, str], is_unreachable: bool = False) -> Circuit:
+def failed(server: ModelServer, *requests: tuple[str, str], is_unreachable: bool = False) -> Circuit:
     for user, request in requests:
         server.failed("status 500", user=user, request=request, is_unreachable=is_unreachable)
     return server.circuit
 
 
 def test_one_users_prompts_take_no_server_from_the_others() -> None:
-    server = Server("http://server/v1", None)
+    server = ModelServer("http://server/v1", None)
     assert failed(server, *(("mallory", f"r{number}") for number in range(50))) is Circuit.CLOSED
     assert failed(server, ("nina", "r50")) is Circuit.OPEN
 
 
 def test_failures_of_two_users_open_a_circuit_unless_the_server_has_answered_between_them() -> None:
-    server = Server("http://server/v1", None)
+    server = ModelServer("http://server/v1", None)
     assert failed(server, ("nina", "r0"), ("olaf", "r1")) is Circuit.CLOSED
     server.answered(0.1)
     assert failed(server, ("nina", "r2"), ("olaf", "r3")) is Circuit.CLOSED
@@ -108,20 +108,20 @@ def test_failures_of_two_users_open_a_circuit_unless_the_server_has_answered_bet
 
 
 def test_a_request_counts_once_however_often_it_is_tried_and_not_at_all_if_it_fails_elsewhere() -> None:
-    server = Server("http://server/v1", None)
+    server = ModelServer("http://server/v1", None)
     assert failed(server, ("nina", "r0"), ("nina", "r0"), ("olaf", "r1"), ("olaf", "r1")) is Circuit.CLOSED
     server.excuse("r1")
     assert failed(server, ("nina", "r2")) is Circuit.CLOSED
 
 
 def test_a_server_that_cannot_be_reached_is_away_whoever_finds_out() -> None:
-    server = Server("http://server/v1", None)
+    server = ModelServer("http://server/v1", None)
     assert failed(server, *[("nina", "r0")] * MOST_FAILURES, is_unreachable=True) is Circuit.OPEN
 
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_probe_decides_about_a_server_that_fails_a_lone_user(answers: bool) -> None:
-    server = Server("http://server/v1", None)
+    server = ModelServer("http://server/v1", None)
     assert not server.is_suspect
     failed(server, *[("nina", "r0")] * MOST_FAILURES)
     assert server.is_suspect

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from models.interface.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError
 from models.structured.grammar import WHITESPACE
-from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, tool_constraint
+from models.tools import FORMATS, ModelTool, ToolCallParser, ToolChoice, tool_constraint
 from tests.unit.models.structured.generated import Schema, model_of, schemas_of
 from tests.unit.models.structured.walks import FORMATS as CHECKED
 from tests.unit.models.structured.walks import matcher_of, tokenizer, walk
@@ -124,7 +124,7 @@ def test_tools_with_such_schemas_are_called_rightly(kept: ConstraintCompiler, ge
     form = FORMATS["hermes"]
     ended = 0
     for seed, schema in zip(SHORT, schemas_of(generator, SHORT), strict=True):
-        tools = [Tool("run", "", schema, is_strict=True)]
+        tools = [ModelTool("run", "", schema, is_strict=True)]
         try:
             matcher = matcher_of(kept, tool_constraint(form, tools, ToolChoice.REQUIRED, is_single=True))
         except ConstraintError:

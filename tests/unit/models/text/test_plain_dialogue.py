@@ -14,7 +14,7 @@ from models.interface.chat import ChatMessage
 from models.prompts.builder import PromptBuilder
 from models.text.detokenizer import AnswerText, Vocabulary
 from models.text.plain_dialogue import PlainAnswer, PlainStart
-from models.tools import FORMATS, Tool
+from models.tools import FORMATS, ModelTool
 from tests.unit.models import tiny
 
 WITHIN, NEW_LINE = PlainStart.WITHIN, PlainStart.NEW_LINE
@@ -127,7 +127,7 @@ def test_a_continued_answer_knows_whether_it_begins_a_line() -> None:
 
 def test_a_call_may_quote_a_dialogue() -> None:
     checkpoint = tiny.checkpoint()
-    tools = [Tool("note", "", {"type": "object", "properties": {"text": {"type": "string"}}})]
+    tools = [ModelTool("note", "", {"type": "object", "properties": {"text": {"type": "string"}}})]
     form = FORMATS["qwen_coder"].reading(tools)
     call = form.written([("note", '{"text": "one\\nUser: two"}')])
     answer = AnswerText(Vocabulary(checkpoint.tokenizer), (), form, plain=WITHIN)

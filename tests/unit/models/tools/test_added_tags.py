@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from models.structured import ConstraintCompiler
 from models.text.control_tokens import control_tokens
-from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, tool_constraint
+from models.tools import FORMATS, ModelTool, ToolCallParser, ToolChoice, tool_constraint
 from models.tools.forms import bound
 from tests.unit.models import tiny
 from tests.unit.models.structured.walks import matcher_of, tokens_of
@@ -24,7 +24,9 @@ TAGS = {
     "dsml": ("｜DSML｜",),
 }
 ASKED = [("f", '{"a": "x < y", "b": 3}')]
-TOOLS = [Tool("f", "", {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a", "b"]})]
+TOOLS = [
+    ModelTool("f", "", {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a", "b"]})
+]
 
 
 @pytest.mark.parametrize("is_special", [False, True])

@@ -12,7 +12,7 @@ import pytest
 from models.interface.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError
 from models.structured.tool_grammar import lark_of_tools
-from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, ToolFormat, tool_constraint
+from models.tools import FORMATS, ModelTool, ToolCallParser, ToolChoice, ToolFormat, tool_constraint
 from models.tools.format import ArgumentStyle
 from models.tools.forms import bound
 from models.tools.rule import tool_rule
@@ -20,8 +20,8 @@ from tests.unit.models.structured.schemas import random_schema
 from tests.unit.models.structured.walks import check, constraints, matcher_of, tokenizer, walk
 from tests.unit.models.tools.test_parser import cut, every_format, parse, written
 
-ORDER = Tool("order_status", "", {"properties": {"order": {"type": "integer"}}, "required": ["order"]})
-HELP = Tool("help", "", {"properties": {}})
+ORDER = ModelTool("order_status", "", {"properties": {"order": {"type": "integer"}}, "required": ["order"]})
+HELP = ModelTool("help", "", {"properties": {}})
 OBJECT = {"type": "object", "properties": {"help": {"type": "boolean"}}, "required": ["help"]}
 
 
@@ -55,7 +55,7 @@ def valid_calls(kept: ConstraintCompiler, form: ToolFormat, seeds: range) -> int
     ended = 0
     for seed in seeds:
         tools = [
-            Tool(f"tool_{number}", "", parameters(seed + number), is_strict=True) for number in range(seed % 2 + 1)
+            ModelTool(f"tool_{number}", "", parameters(seed + number), is_strict=True) for number in range(seed % 2 + 1)
         ]
         try:
             matcher = matcher_of(kept, tool_constraint(form, tools, ToolChoice.REQUIRED, is_single=True))
@@ -128,7 +128,7 @@ def test_an_answer_without_calls_has_the_form_of_the_response_format(
 
 
 def test_a_schema_that_is_too_large_is_refused(kept: ConstraintCompiler) -> None:
-    large = Tool("f", "", {"properties": {"a": {"type": "integer", "multipleOf": 999983}}}, is_strict=True)
+    large = ModelTool("f", "", {"properties": {"a": {"type": "integer", "multipleOf": 999983}}}, is_strict=True)
     with pytest.raises(ConstraintError, match="multipleOf"):
         matcher_of(kept, tool_constraint(FORMATS["json"], [HELP, large]))
 
@@ -148,7 +148,7 @@ def test_a_schema_that_is_too_large_is_refused(kept: ConstraintCompiler) -> None
 def test_the_strict_tool_that_cannot_be_followed_is_named(
     kept: ConstraintCompiler, schema: dict[str, Any], reported: str
 ) -> None:
-    bad = Tool("bad", "", {"type": "object", "properties": {"x": schema}}, is_strict=True)
+    bad = ModelTool("bad", "", {"type": "object", "properties": {"x": schema}}, is_strict=True)
     for form in FORMATS.values():
         with pytest.raises(ConstraintError, match=reported) as caught:
             matcher_of(kept, tool_constraint(form, [ORDER, bad, HELP]))
@@ -171,7 +171,7 @@ def test_a_text_matches_its_pattern_however_the_form_writes_it(
     kept: ConstraintCompiler, form: ToolFormat, pattern: str, texts: list[str]
 ) -> None:
     schema = {"type": "object", "properties": {"v": {"type": "string", "pattern": pattern}}, "required": ["v"]}
-    constraint = tool_constraint(form, [Tool("t", "", schema, is_strict=True)])
+    constraint = tool_constraint(form, [ModelTool("t", "", schema, is_strict=True)])
     for text in texts:
         call = written(form, ("t", json.dumps({"v": text})))
         assert accepts(kept, constraint, call) == (re.search(pattern, text) is not None), text
@@ -200,7 +200,7 @@ def test_a_value_with_white_space_is_written_as_the_schema_has_it(
 ) -> None:
     for seed, value in enumerate(SPACES):
         schema = {"type": "object", "properties": {"v": {"type": "string", **rule(value)}}, "required": ["v"]}
-        tools = [Tool("t", "", schema, is_strict=True)]
+        tools = [ModelTool("t", "", schema, is_strict=True)]
         constraint = tool_constraint(form, tools, ToolChoice.REQUIRED, is_single=True)
         assert accepts(kept, constraint, written(form, ("t", json.dumps({"v": value}, ensure_ascii=False))))
         forced = walk(matcher_of(kept, constraint), seed)
@@ -224,7 +224,7 @@ OPEN: tuple[dict[str, Any], ...] = ({"type": "object", "additionalProperties": T
 @every_format
 def test_a_tool_whose_parameters_say_nothing_has_none(kept: ConstraintCompiler, form: ToolFormat) -> None:
     for parameters in (*NOTHING_SAID, *OPEN):
-        constraint = tool_constraint(form, [Tool("now", "", parameters)], ToolChoice.REQUIRED)
+        constraint = tool_constraint(form, [ModelTool("now", "", parameters)], ToolChoice.REQUIRED)
         assert accepts(kept, constraint, written(form, ("now", "{}"))), parameters
         invented = written(form, ("now", '{"invented": 1}'))
         assert accepts(kept, constraint, invented) == (parameters in OPEN), parameters
@@ -244,7 +244,7 @@ def test_a_regex_beside_tools_is_the_one_alone(kept: ConstraintCompiler, pattern
 def test_a_tool_that_cannot_be_followed_takes_any_object_and_the_others_keep_their_schemas(
     kept: ConstraintCompiler, form: ToolFormat
 ) -> None:
-    bad = Tool("bad", "", {"type": "object", "properties": {"x": {}}, "not": {"minProperties": 3}})
+    bad = ModelTool("bad", "", {"type": "object", "properties": {"x": {}}, "not": {"minProperties": 3}})
     constraint = tool_constraint(form, [ORDER, bad])
     assert accepts(kept, constraint, written(form, ("bad", '{"x": 1, "y": [null]}')))
     assert accepts(kept, constraint, written(form, ("order_status", '{"order": 1}')))
@@ -311,23 +311,23 @@ def test_tools_that_are_too_large_together_are_refused_in_plain_words(kept: Cons
     one = {"type": "object", "properties": {f"p{number}": {"enum": ["x" * 10]} for number in range(2000)}}
     # On a busy machine the time runs out first.
     with pytest.raises(ConstraintError, match=r"they cannot be followed together|it takes too long"):
-        matcher_of(kept, tool_constraint(FORMATS["hermes"], [Tool(f"t{number}", "", one) for number in range(14)]))
+        matcher_of(kept, tool_constraint(FORMATS["hermes"], [ModelTool(f"t{number}", "", one) for number in range(14)]))
 
 
 @every_format
 def test_a_grammar_is_written_whatever_a_tool_that_is_not_strict_asks_for(form: ToolFormat) -> None:
     """For engines that compile it by themselves."""
     odd = {"type": "object", "properties": {"a b>": {"type": "integer"}}, "anyOf": [{"required": ["a b>"]}]}
-    assert lark_of_tools(tool_rule(tool_constraint(form, [ORDER, Tool("odd", "", odd)])))
+    assert lark_of_tools(tool_rule(tool_constraint(form, [ORDER, ModelTool("odd", "", odd)])))
     if form.arguments is not ArgumentStyle.JSON:
         with pytest.raises(ConstraintError, match="odd: anyOf"):
-            lark_of_tools(tool_rule(tool_constraint(form, [Tool("odd", "", odd, is_strict=True)])))
+            lark_of_tools(tool_rule(tool_constraint(form, [ModelTool("odd", "", odd, is_strict=True)])))
 
 
 def test_a_megabyte_of_tools_costs_its_caller_next_to_nothing() -> None:
     """The grammar is written by the compiler's thread: the rule is some encoding, measured against Python's own."""
     properties = {f"property_{number}": {"type": "string", "description": "d" * 40} for number in range(100)}
-    tools = [Tool(f"tool_{number}", "", {"type": "object", "properties": properties}) for number in range(128)]
+    tools = [ModelTool(f"tool_{number}", "", {"type": "object", "properties": properties}) for number in range(128)]
     began = time.process_time()
     constraint = tool_constraint(FORMATS["hermes"], tools)
     taken = time.process_time() - began

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from models.tools import FORMATS, Tool, ToolCallParser, ToolFormat
+from models.tools import FORMATS, ModelTool, ToolCallParser, ToolFormat
 from models.tools.format import ArgumentStyle
 from models.tools.values import json_of, json_of_literal, literal_of, types_of
 from tests.unit.models.tools.test_parser import every_format, parse
@@ -21,7 +21,7 @@ from tests.unit.models.tools.test_parser import every_format, parse
 KEYS = {"text": "string", "count": "integer", "ratio": "number", "yes": "boolean", "none": "null"}
 KEYS |= {"items": "array", "table": "object"}
 PROPERTIES = {**{key: {"type": name} for key, name in KEYS.items()}, "maybe": {"type": ["string", "null"]}}
-TOOLS = [Tool(name, "", {"type": "object", "properties": PROPERTIES}) for name in ("get_it", "other-tool", "f.2")]
+TOOLS = [ModelTool(name, "", {"type": "object", "properties": PROPERTIES}) for name in ("get_it", "other-tool", "f.2")]
 MARKS = [
     "</parameter>",
     "\n</parameter>\n",

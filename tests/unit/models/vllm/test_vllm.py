@@ -15,9 +15,9 @@ from models.interface.generation import (
     ConstraintKind,
     Delta,
     FinishReason,
+    JobPriority,
     LowConfidence,
     OutputConstraint,
-    Priority,
     Sampling,
 )
 from models.interface.token_stream import EngineDied
@@ -293,8 +293,8 @@ def test_a_parameter_that_vllm_does_not_know_fails_only_the_jobs_that_use_it() -
 
 
 async def test_a_users_long_prompts_come_behind_anothers_short_one(engine) -> None:
-    long = [job(tuple(range(10, 1010)), 1, user="a", priority=Priority.INTERACTIVE) for _ in range(9)]
-    await ask(engine, *long, job(PROMPT, 1, user="b"), job(PROMPT, 1, user="c", priority=Priority.BATCH))
+    long = [job(tuple(range(10, 1010)), 1, user="a", priority=JobPriority.INTERACTIVE) for _ in range(9)]
+    await ask(engine, *long, job(PROMPT, 1, user="b"), job(PROMPT, 1, user="c", priority=JobPriority.BATCH))
     *of_long, short, batch = (priority for _, _, priority in engine._llm.asked)
     assert min(of_long) > short + 9000
     assert 4900 < batch - short < 5900
@@ -306,7 +306,7 @@ async def test_a_users_long_prompts_come_behind_anothers_short_one(engine) -> No
 
 async def test_sampling_and_tenant_are_passed_on(engine) -> None:
     sampling = Sampling(0.5, 0.9, 7, 3, 0.1, 0.2, 0.3, 1.1, ((5, 1.0),), 1)
-    asked = job(PROMPT, 2, sampling=sampling, priority=Priority.BATCH, tenant="acme")
+    asked = job(PROMPT, 2, sampling=sampling, priority=JobPriority.BATCH, tenant="acme")
     (stream,) = engine.submit([asked])
     reported = [entry async for event in stream for entry in getattr(event, "logprobs", ())]
     prompt, given, _ = engine._llm.asked[0]

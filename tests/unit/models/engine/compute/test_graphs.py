@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from models.engine.compute.batch import Batch, pack
+from models.engine.compute.batch import StepInputs, pack
 from models.engine.compute.graphs import fill, still
 from models.engine.compute.pages import PagePool
 from tests.unit.models.engine.sequences import sequences_of, slices_of
@@ -13,12 +13,12 @@ CPU = torch.device("cpu")
 PAGES = 8
 
 
-def step(*lengths: int) -> Batch:
+def step(*lengths: int) -> StepInputs:
     pool = PagePool(200, 16)
     return pack(slices_of(sequences_of(lengths, pool)), pool, CPU, kernel=True)
 
 
-def table(batch: Batch) -> torch.Tensor:
+def table(batch: StepInputs) -> torch.Tensor:
     (group,) = batch.groups
     return batch.numbers[group.at : group.at + group.pages].view(group.rows, -1)
 
