@@ -1,6 +1,6 @@
 """Run one of Parley's commands with other values of constants, in a process of its own:
 
-python -m tests.with_constants app.gateway.limits.bounds.STALL_S=1.5 -- parley gateway
+python -m tests.with_constants app.gateway.edge.bounds.STALL_S=1.5 -- parley gateway
 """
 
 from __future__ import annotations

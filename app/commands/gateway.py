@@ -22,7 +22,7 @@ from app.settings import Settings
 from app.telemetry.log_format import JsonFormatter
 
 if TYPE_CHECKING:
-    from app.gateway.auth.access import Access
+    from app.gateway.callers.access import Access
 
 
 @click.command(short_help="Serve HTTP: the chat page, OpenAI's API, event streams.")
@@ -43,19 +43,19 @@ def gateway(host: str | None, port: int | None) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    from app.gateway.auth.access import Access, OpenHostError
-    from app.gateway.auth.jwt import TokenSettingsError
-    from app.gateway.auth.keys import KeysError
-    from app.gateway.gateway import new_gateway
-    from app.gateway.middleware.access_log import write_access_log
+    from app.gateway.asking.gateway import new_gateway
+    from app.gateway.asking.tools import ToolsFileError
+    from app.gateway.callers.access import Access, OpenHostError
+    from app.gateway.callers.jwt import TokenSettingsError
+    from app.gateway.callers.keys import KeysError
+    from app.gateway.edge.access_log import write_access_log
+    from app.gateway.peers.trust import SharingError
     from app.gateway.server import (
         TlsError,
         address_of,
         serve,
         tls_options,
     )
-    from app.gateway.sharing.trust import SharingError
-    from app.gateway.tools import ToolsFileError
     from app.policy.file import PolicyError
     from app.telemetry.tracing import TracingError
 
@@ -115,8 +115,8 @@ async def _unless_interrupted(start: Coroutine[Any, Any, None]) -> None:
 
 def _listeners(settings: Settings, access: Access, bound: ExitStack) -> tuple[socket, socket | None, socket | None]:
     """The sockets for callers, for operators and for other gateways, bound until `bound` is closed."""
+    from app.gateway.peers.port import host_of
     from app.gateway.server import listen, listen_for_gateways, listen_for_operators
-    from app.gateway.sharing.port import host_of
 
     def listener(listens: Callable[[Settings], socket], host: str, port: int, option: str, names: str) -> socket:
         try:

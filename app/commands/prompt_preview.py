@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from app.answering.dialogue import Dialogue, chat_message
 from app.answering.job import template_values_of, tools_of
-from app.gateway.auth.identity import Identity
-from app.gateway.bodies.reading import parse
-from app.gateway.errors import ApiError
+from app.gateway.asking.reading import parse
+from app.gateway.callers.identity import Identity
+from app.gateway.edge.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.serving.model_check import described_prompts
 from app.settings import Settings

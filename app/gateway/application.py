@@ -16,33 +16,22 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app.gateway.bodies.openapi import document
-from app.gateway.bodies.parameters import IGNORED_HEADER
-from app.gateway.errors import ApiError
-from app.gateway.gateway import Gateway, gateway_of
-from app.gateway.limits import bounds
-from app.gateway.middleware.access_log import AccessLog
-from app.gateway.middleware.connections import ByAddress
-from app.gateway.middleware.failures import Failures
-from app.gateway.middleware.foreign_pages import ForeignPages
-from app.gateway.middleware.http import Counting, Paths, RequestIds, Utf8Urls
-from app.gateway.middleware.loopback_only import LoopbackOnly
-from app.gateway.middleware.tracing import HttpTraces
-from app.gateway.routes import (
-    admin,
-    asking,
-    asking_by_url,
-    completions,
-    conversations,
-    embeddings,
-    health,
-    history,
-    models,
-    responses,
-    socket,
-)
-from app.gateway.routes.page import add_page
-from app.gateway.streams.durable_stream import STREAM_HEADERS
+from app.gateway.asking.durable_stream import STREAM_HEADERS
+from app.gateway.asking.gateway import Gateway, gateway_of
+from app.gateway.asking.openapi import document
+from app.gateway.asking.parameters import IGNORED_HEADER
+from app.gateway.asking.routes import admin, by_url, health, history, requests, socket
+from app.gateway.asking.routes.page import add_page
+from app.gateway.edge import bounds
+from app.gateway.edge.access_log import AccessLog
+from app.gateway.edge.connections import ByAddress
+from app.gateway.edge.errors import ApiError
+from app.gateway.edge.failures import Failures
+from app.gateway.edge.foreign_pages import ForeignPages
+from app.gateway.edge.http import Counting, Paths, RequestIds, Utf8Urls
+from app.gateway.edge.loopback_only import LoopbackOnly
+from app.gateway.edge.tracing import HttpTraces
+from app.gateway.openai.routes import completions, conversations, embeddings, models, responses
 from app.wire.error import ErrorCode
 
 _READABLE = ("X-Request-Id", "X-Parley-Request-Id", IGNORED_HEADER, "Retry-After", "Location")
@@ -92,7 +81,7 @@ def create_application(gateway: Gateway) -> FastAPI:
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
     # A path of OpenAI's conversations comes before history's, which takes any name.
     openai = (completions, responses, embeddings, models, conversations)
-    for one in (asking, asking_by_url, socket, *openai, history, admin, health):
+    for one in (requests, by_url, socket, *openai, history, admin, health):
         application.include_router(one.router)
     if gateway.access.development:
         application.include_router(health.metrics_router)

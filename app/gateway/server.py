@@ -17,13 +17,13 @@ from typing import Any
 import uvicorn
 
 from app.gateway.application import create_application, create_operations
-from app.gateway.bodies.reading import MAX_BODY_BYTES
-from app.gateway.certificate import RenewedCertificate
-from app.gateway.gateway import Gateway
-from app.gateway.limits import bounds
-from app.gateway.middleware.connections import GuardedHttp
-from app.gateway.middleware.guarded_socket import GuardedWebSocket
-from app.gateway.sharing.port import host_of
+from app.gateway.asking.gateway import Gateway
+from app.gateway.asking.reading import MAX_BODY_BYTES
+from app.gateway.edge import bounds
+from app.gateway.edge.certificate import RenewedCertificate
+from app.gateway.edge.connections import GuardedHttp
+from app.gateway.edge.guarded_socket import GuardedWebSocket
+from app.gateway.peers.port import host_of
 from app.process.key_files import EncryptedKeyError, show_certificate
 from app.process.log_limit import LogLimit
 from app.process.process_end import end_process

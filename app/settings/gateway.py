@@ -1,4 +1,4 @@
-"""Settings of a gateway. What it holds at most is in app/gateway/limits/bounds.py."""
+"""Settings of a gateway. What it holds at most is in app/gateway/edge/bounds.py."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ import httpx
 import psutil
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from app.gateway.limits import bounds
+from app.gateway.edge import bounds
 from app.kafka.clients import consumer, producer
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
@@ -223,7 +223,7 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
             gateway_start_s=0.0,
         )
         await create_topics(settings)
-        constants = {"app.gateway.limits.bounds.STREAMS_OF_USER": max(bounds.STREAMS_OF_USER, options.readers)}
+        constants = {"app.gateway.edge.bounds.STREAMS_OF_USER": max(bounds.STREAMS_OF_USER, options.readers)}
         with GatewayProcess(settings, folder / "gateway.log", constants=constants) as gateway:
             shape = {"answers": options.answers, "tokens": options.tokens, "rate": options.rate}
             await measure(settings, gateway, readers=options.answers, answers=options.answers, tokens=5, rate=2.0)

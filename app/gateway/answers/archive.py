@@ -22,11 +22,11 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from app.gateway.answers.live import LiveAnswers
+from app.gateway.callers.fair_queue import FairQueue
+from app.gateway.edge import bounds
+from app.gateway.edge.errors import ApiError
+from app.gateway.edge.metrics import GatewayMetrics
 from app.gateway.erasure.erasures import ErasureBook
-from app.gateway.errors import ApiError
-from app.gateway.limits import bounds
-from app.gateway.limits.fair_queue import FairQueue
-from app.gateway.metrics import GatewayMetrics
 from app.kafka.clients import KafkaUnusableError, consumer, start, stop
 from app.kafka.cluster import Cluster
 from app.reader import Answer, ReaderRule

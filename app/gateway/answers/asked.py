@@ -22,11 +22,11 @@ import msgspec
 from aiokafka import ConsumerRecord, TopicPartition
 
 from app.gateway.answers.archive import MARGIN_S, scan, time_of
+from app.gateway.callers.fair_queue import FairQueue
+from app.gateway.edge import bounds
+from app.gateway.edge.errors import ApiError, error_of
+from app.gateway.edge.metrics import GatewayMetrics
 from app.gateway.erasure.erasures import ErasureBook
-from app.gateway.errors import ApiError, error_of
-from app.gateway.limits import bounds
-from app.gateway.limits.fair_queue import FairQueue
-from app.gateway.metrics import GatewayMetrics
 from app.reader.rule import Key
 from app.settings import Settings
 from app.wire.codec import decode

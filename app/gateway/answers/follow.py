@@ -13,10 +13,10 @@ from contextlib import aclosing, suppress
 from app.gateway.answers.archive import Archive
 from app.gateway.answers.live import LiveAnswers, LiveObserver
 from app.gateway.answers.watch import Watch
-from app.gateway.errors import ApiError
-from app.gateway.producer import RequestProducer
-from app.gateway.sharing.directory import Directory
-from app.gateway.sharing.link import Links, PeerAwayError
+from app.gateway.asking.producer import RequestProducer
+from app.gateway.edge.errors import ApiError
+from app.gateway.peers.directory import Directory
+from app.gateway.peers.link import Links, PeerAwayError
 from app.reader import Answer
 from app.wire.error import ErrorCode
 from app.wire.event import ErrorInfo, EventType, TokenEvent

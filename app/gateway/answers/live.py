@@ -25,7 +25,7 @@ from aiokafka.errors import KafkaError
 from app.gateway.answers.held import Held
 from app.gateway.answers.recent_ends import RecentEnds
 from app.gateway.answers.watch import Watch
-from app.gateway.errors import lasting
+from app.gateway.edge.errors import lasting
 from app.kafka.clients import KafkaUnusableError, consumer, start, stop
 from app.kafka.cluster import Cluster
 from app.kafka.fetch_pace import FetchPace

@@ -24,8 +24,8 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import CONTROLS
+from app.gateway.edge.errors import lasting
 from app.gateway.erasure.erased_times import ErasedTimes
-from app.gateway.errors import lasting
 from app.kafka.clients import KafkaUnusableError, consumer, start, stop
 from app.search.vector_store import Hit
 from app.settings import Settings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.gateway.auth.identity import Identity
-from app.gateway.errors import invalid
+from app.gateway.callers.identity import Identity
+from app.gateway.edge.errors import invalid
 from app.gateway.openai.messages import OpenAIMessage
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size, choices_of, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of

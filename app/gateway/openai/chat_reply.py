@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from app.gateway.errors import ApiError
+from app.gateway.answers.sse import server_sent
+from app.gateway.edge.errors import ApiError
 from app.gateway.openai.chat_choice import ChatChoice, logprobs_of, tool_call_chunks
-from app.gateway.streams.sse import server_sent
 from app.wire.event import Logprob, TokenEvent
 from app.wire.request import Request
 from models.interface.generation import Usage

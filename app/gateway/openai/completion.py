@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
-from app.gateway.errors import ApiError, refused
-from app.gateway.gateway import Gateway
-from app.gateway.producer import RecordHeaders
+from app.gateway.asking.gateway import Gateway
+from app.gateway.asking.producer import RecordHeaders
+from app.gateway.edge.errors import ApiError, refused
 from app.wire.error import ErrorCode
 from app.wire.event import DEGRADED, FALLBACK, TokenEvent
 from app.wire.request import Request

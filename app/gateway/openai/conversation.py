@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from app.gateway.answers.archive import time_of
-from app.gateway.errors import invalid
+from app.gateway.edge.errors import invalid
 from app.wire.ids import new_request_id
 from app.wire.turn import Turn
 

@@ -11,17 +11,17 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from app.gateway.answers.follow import KEEP_ALIVE_S
-from app.gateway.auth.access import Caller
-from app.gateway.auth.identity import Identity
-from app.gateway.bodies.parameters import ignored_header
-from app.gateway.errors import ApiError, error_of, json_response
-from app.gateway.gateway import Gateway
-from app.gateway.limits import bounds
+from app.gateway.answers.sse import KEEP_ALIVE, EventStream
+from app.gateway.asking.gateway import Gateway
+from app.gateway.asking.parameters import ignored_header
+from app.gateway.asking.producer import RecordHeaders
+from app.gateway.callers.access import Caller
+from app.gateway.callers.identity import Identity
+from app.gateway.edge import bounds
+from app.gateway.edge.errors import ApiError, error_of, json_response
+from app.gateway.edge.unsent import PART_BYTES
+from app.gateway.edge.while_connected import while_connected
 from app.gateway.openai.completion import ChoiceEvents, Completion, Wording, as_it_is
-from app.gateway.producer import RecordHeaders
-from app.gateway.streams.sse import KEEP_ALIVE, EventStream
-from app.gateway.streams.unsent import PART_BYTES
-from app.gateway.streams.while_connected import while_connected
 from app.wire.event import TokenEvent
 from app.wire.request import Request
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from app.gateway.errors import ApiError, invalid
+from app.gateway.edge.errors import ApiError, invalid
 from app.gateway.openai.conversation import items_of
 from app.gateway.openai.responses_body import InputItem, ResponsesBody
 from app.gateway.openai.stored_responses import StoredResponse, StoredResponses

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from app.gateway.errors import invalid
+from app.gateway.edge.errors import invalid
 from app.wire.request import Message, Role
 from app.wire.tools import FunctionCall, MessageToolCall
 

@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from app.gateway.bodies.openapi import shape
-from app.gateway.errors import invalid
+from app.gateway.asking.openapi import shape
+from app.gateway.edge.errors import invalid
 
 Order = Literal["asc", "desc"]
 

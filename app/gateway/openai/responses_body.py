@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from app.gateway.auth.identity import Identity
-from app.gateway.errors import ApiError, invalid, renamed
+from app.gateway.callers.identity import Identity
+from app.gateway.edge.errors import ApiError, invalid, renamed
 from app.gateway.openai.messages import Arguments, Content, OpenAIMessage, arguments_of, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from app.gateway.errors import refused
+from app.gateway.edge.errors import refused
 from app.gateway.openai.chat_choice import logprob_entries
 from app.gateway.openai.reasoning_part import ReasoningPart
 from app.gateway.openai.responses_given import Given

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from app.gateway.errors import invalid
+from app.gateway.edge.errors import invalid
 from app.gateway.openai.responses_body import InputItem, ResponsesBody, TextFormat
 from app.gateway.openai.tools import AllowedTools, ChoiceBody, flat, tools_of
 from app.wire.headers import HeaderPairs

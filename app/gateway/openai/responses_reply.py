@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from app.gateway.errors import ApiError
+from app.gateway.answers.sse import server_sent
+from app.gateway.edge.errors import ApiError
 from app.gateway.openai.responses_events import Event, ResponseEvents
 from app.gateway.openai.responses_given import Given
-from app.gateway.streams.sse import server_sent
 from app.wire.event import TokenEvent
 from app.wire.request import Request
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from app.gateway.auth.identity import Identity
-from app.gateway.bodies.ask import FormatBody
-from app.gateway.errors import ApiError, invalid, renamed
+from app.gateway.asking.ask import FormatBody
+from app.gateway.callers.identity import Identity
+from app.gateway.edge.errors import ApiError, invalid, renamed
 from app.wire.error import ErrorCode
 from app.wire.ids import new_request_id
 from app.wire.limits import INT64

@@ -12,16 +12,16 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from app.gateway.auth.access import Caller
-from app.gateway.auth.identity import Identity
-from app.gateway.errors import ApiError, error_of
-from app.gateway.gateway import Gateway
-from app.gateway.limits import bounds
+from app.gateway.answers.sse import KEEP_ALIVE, EventStream
+from app.gateway.asking.gateway import Gateway
+from app.gateway.callers.access import Caller
+from app.gateway.callers.identity import Identity
+from app.gateway.edge import bounds
+from app.gateway.edge.errors import ApiError, error_of
 from app.gateway.openai.responses_body import named_by
 from app.gateway.openai.responses_events import ResponseEvents
 from app.gateway.openai.responses_given import Given, given_in, response_id
 from app.gateway.openai.responses_reply import chunk
-from app.gateway.streams.sse import KEEP_ALIVE, EventStream
 from app.reader import Answer
 from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from app.gateway.errors import ApiError
+from app.gateway.answers.sse import server_sent
+from app.gateway.edge.errors import ApiError
 from app.gateway.openai.chat_reply import DONE
 from app.gateway.openai.text_choice import TextChoice
-from app.gateway.streams.sse import server_sent
 from app.wire.event import TokenEvent
 from app.wire.request import Request
 

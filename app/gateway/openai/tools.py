@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from app.gateway.errors import ApiError, invalid
+from app.gateway.edge.errors import ApiError, invalid
 from app.wire.tools import Function, FunctionName, NamedTool, ToolChoice, ToolField
 
 

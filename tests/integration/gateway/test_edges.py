@@ -89,7 +89,7 @@ async def test_with_keys_the_metrics_are_on_a_port_of_their_own(new_settings: Ne
 
 async def test_a_slow_body_and_many_large_ones_cost_a_bounded_memory(new_settings: NewSettings, tmp_path: Path) -> None:
     settings = await new_settings(gateway_api_keys="key-of-nina-0123=nina")
-    constants = {"app.gateway.limits.bounds.BODIES_BYTES": 3 * 1024 * 1024}
+    constants = {"app.gateway.edge.bounds.BODIES_BYTES": 3 * 1024 * 1024}
     with GatewayProcess(settings, tmp_path / "gateway.log", constants=constants) as gateway:
         host, port = gateway.url.removeprefix("http://").split(":")
         head = f"POST /v1/requests HTTP/1.1\r\nHost: a\r\nAuthorization: {NINA['Authorization']}\r\n"

@@ -112,7 +112,7 @@ async def test_what_is_refused_for_open_streams_is_not_sent(new_settings: NewSet
         ("/v1/responses", {"input": "hello", "stream": True, "background": True}),
         ("/v1/requests", {"prompt": "hello"}),
     ]
-    constants = {"app.gateway.limits.bounds.STREAMS_OF_USER": 0}
+    constants = {"app.gateway.edge.bounds.STREAMS_OF_USER": 0}
     with GatewayProcess(settings, tmp_path / "gateway.log", constants=constants) as gateway:
         headers = {"accept": "text/event-stream"}
         async with httpx.AsyncClient(base_url=gateway.url, timeout=30, headers=headers) as http:

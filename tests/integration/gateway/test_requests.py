@@ -162,7 +162,7 @@ async def test_a_new_gateway_finds_answers_that_are_older_than_itself(
 async def test_what_has_left_the_memory_is_read_from_the_log(
     http: httpx.AsyncClient, gateway: GatewayProcess, tmp_path: Path
 ) -> None:
-    constants = {"app.gateway.limits.bounds.HELD_EVENTS": 20}
+    constants = {"app.gateway.edge.bounds.HELD_EVENTS": 20}
     with GatewayProcess(gateway.settings, tmp_path / "gateway.log", constants=constants) as other:
         async with httpx.AsyncClient(base_url=other.url, timeout=60) as there:
             asked = [await ask(there) for _ in range(4)]

@@ -102,7 +102,7 @@ async def test_a_renewed_certificate_is_shown_without_a_restart_and_open_connect
 ) -> None:
     ca = trustme.CA()
     files = files_of(ca, tmp_path, "parley")
-    quick = {"app.gateway.certificate.EVERY_S": 0.05}
+    quick = {"app.gateway.edge.certificate.EVERY_S": 0.05}
     with gateway(settings, tmp_path, constants=quick, **files) as address:
         before = serial(address, ca)
         async with httpx.AsyncClient(base_url=address, verify=trusting(ca)) as http:

@@ -11,7 +11,7 @@ from parley_client import AsyncParley, UnreachableError
 from parley_client.answer import Answer
 from parley_client.fields import FIELDS, check_fields
 
-from app.gateway.bodies.ask import AskBody
+from app.gateway.asking.ask import AskBody
 from app.local.ports import free_port
 from app.wire.request import Request
 

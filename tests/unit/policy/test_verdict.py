@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from app.commands.policy import policy
-from app.gateway.auth.access import Access
-from app.gateway.gateway import Gateway
+from app.gateway.asking.gateway import Gateway
+from app.gateway.callers.access import Access
 from app.policy import watch
 from app.policy.check import read_policy
 from app.policy.file import NO_POLICY, Policy, PolicyError

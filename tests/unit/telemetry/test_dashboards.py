@@ -16,7 +16,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from app.gateway.metrics import GatewayMetrics
+from app.gateway.edge.metrics import GatewayMetrics
 from app.settings import Settings
 from app.telemetry.telemetry import Telemetry
 

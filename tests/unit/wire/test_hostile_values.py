@@ -17,8 +17,8 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.gateway.bodies.parameters import check_parameters
-from app.gateway.errors import ApiError
+from app.gateway.asking.parameters import check_parameters
+from app.gateway.edge.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.sampling_body import StructuredOutputs
 from app.wire import parley_pb2

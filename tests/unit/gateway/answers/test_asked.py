@@ -12,9 +12,9 @@ from aiokafka import TopicPartition
 
 from app.gateway.answers import asked as module
 from app.gateway.answers.asked import AskedRequests
-from app.gateway.errors import ApiError
-from app.gateway.limits import bounds
-from app.gateway.metrics import GatewayMetrics
+from app.gateway.edge import bounds
+from app.gateway.edge.errors import ApiError
+from app.gateway.edge.metrics import GatewayMetrics
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.control import Cancel

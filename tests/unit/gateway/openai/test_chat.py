@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.gateway.auth.identity import Identity
-from app.gateway.bodies.reading import parse
-from app.gateway.errors import ApiError
+from app.gateway.asking.reading import parse
+from app.gateway.callers.identity import Identity
+from app.gateway.edge.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.chat_reply import ChatReply
 from app.gateway.openai.responses_body import ResponsesBody

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.gateway.auth.identity import Identity
-from app.gateway.errors import ApiError
-from app.gateway.limits.body_budget import BodyBudget
+from app.gateway.callers.identity import Identity
+from app.gateway.edge.body_budget import BodyBudget
+from app.gateway.edge.errors import ApiError
 from app.gateway.openai.exchange import Exchange
 from app.wire.event import EventType, Logprob, TokenEvent
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from app.gateway.bodies.reading import parse
-from app.gateway.errors import ApiError
+from app.gateway.asking.reading import parse
+from app.gateway.edge.errors import ApiError
 from app.gateway.openai.item_references import has_references, with_items
 from app.gateway.openai.responses_body import ResponsesBody
 from app.gateway.openai.stored_responses import StoredResponses

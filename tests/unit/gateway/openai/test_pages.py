@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.gateway.errors import ApiError
+from app.gateway.edge.errors import ApiError
 from app.gateway.openai import pages
 from app.gateway.openai.pages import Entry, Order, cut, page_of
 

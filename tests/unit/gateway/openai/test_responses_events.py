@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.gateway.auth.identity import Identity
-from app.gateway.bodies.reading import parse
-from app.gateway.errors import ApiError
+from app.gateway.asking.reading import parse
+from app.gateway.callers.identity import Identity
+from app.gateway.edge.errors import ApiError
 from app.gateway.openai.responses_body import ResponsesBody
 from app.gateway.openai.responses_events import ResponseEvents
 from app.gateway.openai.responses_given import RESPONSE, Given, given_in, given_of

@@ -1,0 +1,146 @@
+"""The events of one answer as server-sent events; an event's `id` is the index after it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from app.gateway.answers.sse import KEEP_ALIVE, EventStream, server_sent
+from app.gateway.asking.ask import AskBody
+from app.gateway.asking.gateway import Gateway
+from app.gateway.asking.parameters import ignored_header
+from app.gateway.callers.access import Caller
+from app.gateway.callers.identity import Identity
+from app.gateway.edge import bounds
+from app.gateway.edge.errors import ApiError, error_of, invalid
+from app.wire.error import ErrorCode
+from app.wire.event import EventType, TokenEvent
+from app.wire.limits import is_request_id
+from app.wire.request import Request
+
+_LARGEST_INDEX = 2**53
+_RETRY = b"retry: 1000\n\n"
+
+
+class AnswerStreams:
+    """Opens streams for one caller; `identity` is the user whose answers it reads."""
+
+    def __init__(self, gateway: Gateway, caller: Caller, identity: Identity) -> None:
+        self._gateway = gateway
+        self._caller = caller
+        self._identity = identity
+
+    async def ask(self, http: HttpRequest, body: AskBody, ignored: Sequence[str]) -> Response:
+        """Send the request, and reply with its events. Raises `ApiError`; nothing is sent if too many streams are open.
+
+        A caller that has read a part already sends nothing again.
+        """
+        if is_reconnect(http):
+            return await self._again(http, body.request_id)
+        gateway, limits = self._gateway, self._gateway.limits
+        store, conversation = gateway.settings.gateway_store, self._caller.conversation
+        asked = body.request(self._identity, store=store, conversation=conversation)
+        limits.open_stream(self._identity)
+        try:
+            (asked,) = await gateway.admit(self._identity, [asked])
+            await gateway.request_producer.ask(asked, is_new=body.request_id is None)
+        except BaseException:
+            limits.close_stream(self._identity)
+            raise
+        # A comment leaves with the headers: an answer that waits shows its client that it does.
+        return self._opened(asked.request_id, 0, _RETRY + KEEP_ALIVE, headers_of(asked, ignored))
+
+    async def _again(self, http: HttpRequest, request_id: str | None) -> Response:
+        if not is_request_id(request_id):
+            raise invalid("request_id", "a reconnect needs the request_id with which the stream was opened")
+        self._gateway.limits.admit_lookup(self._identity)
+        return await self.follow(request_id, index_after(http))
+
+    async def follow(self, request_id: str, after: int) -> Response:
+        """The events behind the index `after`; raises `ApiError`.
+
+        A reconnect of an `EventSource` that has the end gets 204, which stops it. The last id of a stream is therefore
+        one behind the end.
+        """
+        if after and await self._is_behind_the_end(request_id, after):
+            return Response(status_code=204)
+        self._gateway.limits.open_stream(self._identity)
+        return self._opened(request_id, after, _RETRY, {})
+
+    async def _is_behind_the_end(self, request_id: str, after: int) -> bool:
+        answer = await self._gateway.follower.answer(self._identity.user_id, request_id)
+        return answer is not None and answer.end is not None and after > answer.end.next_index
+
+    def _opened(self, request_id: str, after: int, head: bytes, headers: Mapping[str, str]) -> EventStream:
+        return EventStream(
+            _chunks(self._gateway, self._identity, request_id, after, head),
+            bounds.STALL_S,
+            self._gateway.metrics,
+            lambda: self._gateway.limits.close_stream(self._identity),
+            self._caller.valid_s,
+            headers,
+        )
+
+
+def wants_events(request: HttpRequest) -> bool:
+    """Whether the caller prefers server-sent events to JSON."""
+    qualities: dict[str, float] = {}
+    for one in request.headers.get("accept", "").split(","):
+        kind, *parameters = (part.strip().lower() for part in one.split(";"))
+        quality = next((part[2:] for part in parameters if part.startswith("q=")), "1")
+        qualities[kind] = float(quality) if quality.replace(".", "", 1).isdecimal() else 0.0
+    events = qualities.get(EventStream.media_type, 0.0)
+    return events > 0 and events >= qualities.get("application/json", 0.0)
+
+
+def headers_of(asked: Request, ignored: Sequence[str]) -> dict[str, str]:
+    """Of the reply to a request that was sent."""
+    location = f"/v1/requests/{asked.request_id}"
+    return {"Location": location, "X-Request-Id": asked.request_id, **ignored_header(ignored)}
+
+
+def is_reconnect(request: HttpRequest) -> bool:
+    """Whether the caller has read a part of this stream already."""
+    return bool(request.headers.get("last-event-id"))
+
+
+def index_after(request: HttpRequest, starting_after: str | None = None) -> int:
+    """Where the caller goes on, by `Last-Event-ID` or `starting_after`; raises `ApiError`."""
+    text = request.headers.get("last-event-id") or starting_after
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > _LARGEST_INDEX:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "starting_after: must be the `id` of an event", param="starting_after"
+        )
+    return int(text)
+
+
+async def _chunks(
+    gateway: Gateway, identity: Identity, request_id: str, after: int, head: bytes
+) -> AsyncGenerator[bytes, None]:
+    yield head
+    try:
+        async with aclosing(gateway.follower.events(identity.user_id, request_id, after)) as batches:
+            async for batch in batches:
+                yield b"".join(map(_chunk, batch)) or KEEP_ALIVE
+    except ApiError as error:
+        yield _failed(error)
+    except Exception as failure:  # noqa: BLE001 - what one answer holds ends its stream only
+        yield _failed(error_of(failure, "a stream"))
+
+
+def _failed(error: ApiError) -> bytes:
+    """The reply has begun. Without an end event the client reconnects after a while."""
+    return f": {error.message}\nretry: {int((error.retry_after_s or 5) * 1000)}\n\n".encode()
+
+
+def _chunk(event: TokenEvent) -> bytes:
+    if event.type is EventType.NOTICE:
+        return server_sent(event)
+    # After the end, an id without data: an `EventSource` keeps it, and shows no event.
+    behind = b"id: %d\n\n" % (event.next_index + 1) if event.is_end else b""
+    return server_sent(event, event_id=event.next_index) + behind

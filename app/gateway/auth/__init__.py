@@ -1,1 +1,0 @@
-"""Who may call: API keys, JWTs, and development mode on this machine."""

@@ -1,1 +1,0 @@
-"""How the body of a request is read, checked and described."""

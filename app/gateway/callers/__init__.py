@@ -1,0 +1,1 @@
+"""Who asks, by keys and tokens, and how much of it: rates, backlog, fair queues."""

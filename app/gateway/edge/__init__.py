@@ -1,0 +1,1 @@
+"""HTTP itself, before a caller is known: connections, middlewares, errors, replies to readers that may be slow."""

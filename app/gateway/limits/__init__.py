@@ -1,1 +1,0 @@
-"""What one caller may cost: connections, bytes, rates, and shares of expensive work."""

@@ -1,1 +1,0 @@
-"""What every request passes before its route: limits below HTTP, then ASGI middlewares."""

@@ -1,1 +1,0 @@
-"""Replies that last: event streams and WebSockets, to readers that may be slow or gone."""
