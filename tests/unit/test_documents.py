@@ -28,6 +28,100 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 DAY_S = 86400
 
 
+GENERATED = {"docs/settings.md", "docs/chart.md", "docs/models.md"}
+LONGEST_LINE = 180
+LONG_LINES = {
+    # pages that have longer ones still
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "app/audit/README.md",
+    "app/gateway/README.md",
+    "app/gateway/openai/README.md",
+    "app/reader/README.md",
+    "app/tools/README.md",
+    "app/wire/README.md",
+    "deploy/connect/README.md",
+    "deploy/packages/README.md",
+    "deploy/packages/conformance/README.md",
+    "deploy/packages/python/README.md",
+    "docs/README.md",
+    "docs/commands.md",
+    "docs/engines.md",
+    "docs/foreign-records.md",
+    "docs/not-there.md",
+    "docs/operations.md",
+    "docs/operations/brokers.md",
+    "docs/operations/secrets.md",
+    "docs/policy.md",
+    "docs/security.md",
+    "docs/sizing.md",
+    "docs/why-by-hand.md",
+    "models/README.md",
+    "tests/benchmarks/README.md",
+    "tests/clients/README.md",
+    "tests/faults/README.md",
+    "tests/integration/gateway/README.md",
+    "tests/unit/MUTANTS.md",
+}
+
+BUDGETS = {
+    # words of each page; a page that needs more says why in the commit that raises its budget
+    "CHANGELOG.md": 260,
+    "CONTRIBUTING.md": 2_290,
+    "README.md": 1_710,
+    "SECURITY.md": 160,
+    "app/audit/README.md": 600,
+    "app/gateway/README.md": 2_060,
+    "app/gateway/openai/README.md": 1_760,
+    "app/reader/README.md": 340,
+    "app/tools/README.md": 590,
+    "app/wire/README.md": 1_880,
+    "deploy/connect/README.md": 800,
+    "deploy/packages/README.md": 150,
+    "deploy/packages/conformance/README.md": 280,
+    "deploy/packages/npm/README.md": 580,
+    "deploy/packages/python/README.md": 490,
+    "docs/README.md": 270,
+    "docs/chart.md": 1_160,
+    "docs/commands.md": 990,
+    "docs/concepts.md": 740,
+    "docs/engines.md": 2_180,
+    "docs/errors.md": 480,
+    "docs/foreign-records.md": 1_440,
+    "docs/guard.md": 1_300,
+    "docs/models.md": 820,
+    "docs/not-there.md": 1_180,
+    "docs/operations.md": 2_800,
+    "docs/operations/README.md": 800,
+    "docs/operations/backups.md": 290,
+    "docs/operations/brokers.md": 140,
+    "docs/operations/disks.md": 320,
+    "docs/operations/erasure.md": 330,
+    "docs/operations/logins.md": 470,
+    "docs/operations/milvus.md": 160,
+    "docs/operations/partitions.md": 380,
+    "docs/operations/secrets.md": 470,
+    "docs/operations/topics.md": 150,
+    "docs/operations/upgrades.md": 200,
+    "docs/policy.md": 2_720,
+    "docs/request-path.md": 810,
+    "docs/security.md": 570,
+    "docs/settings.md": 1_800,
+    "docs/sizing.md": 2_480,
+    "docs/topics.md": 870,
+    "docs/why-by-hand.md": 570,
+    "models/README.md": 2_860,
+    "models/demo/checkpoint/README.md": 250,
+    "tests/benchmarks/README.md": 1_880,
+    "tests/clients/README.md": 700,
+    "tests/faults/README.md": 1_560,
+    "tests/fixtures/old_store/README.md": 60,
+    "tests/integration/gateway/README.md": 1_290,
+    "tests/unit/MUTANTS.md": 570,
+}
+
+
 def pages() -> list[Path]:
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True)
     return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
@@ -66,7 +160,22 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text().split()) <= 1700
+
+
+def test_every_page_has_a_budget_and_keeps_it() -> None:
+    words = {str(page.relative_to(ROOT)): len(page.read_text().split()) for page in pages()}
+    assert sorted(words.keys() ^ BUDGETS.keys()) == []
+    assert {name: count for name, count in words.items() if count > BUDGETS[name]} == {}
+
+
+def test_no_line_of_a_page_is_long() -> None:
+    too_long = {
+        str(page.relative_to(ROOT))
+        for page in pages()
+        if any(len(line) > LONGEST_LINE for line in page.read_text().splitlines())
+    }
+    assert sorted(too_long - GENERATED - LONG_LINES) == []
 
 
 def test_nobody_is_told_to_install_the_package_of_another_project() -> None:
