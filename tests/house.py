@@ -25,7 +25,7 @@ LIMITS = {
     "lines of the product": 70_200,
     "files of the product": 680,
     "lines of the core": 9_060,
-    "lines of the tests": 89_500,
+    "lines of the tests": 89_640,
     "words of documents written by hand": 46_000,
     "loose files in models": 0,
     "circles between rooms of models": 3,
