@@ -20,7 +20,7 @@ from app.gateway.asking.durable_stream import STREAM_HEADERS
 from app.gateway.asking.gateway import Gateway, gateway_of
 from app.gateway.asking.openapi import document
 from app.gateway.asking.parameters import IGNORED_HEADER
-from app.gateway.asking.routes import admin, by_url, health, history, requests, socket
+from app.gateway.asking.routes import admin, by_url, health, requests, search, socket, users
 from app.gateway.asking.routes.page import add_page
 from app.gateway.edge import bounds
 from app.gateway.edge.access_log import AccessLog
@@ -79,9 +79,8 @@ def create_application(gateway: Gateway) -> FastAPI:
     application.add_exception_handler(ApiError, _refused)
     application.add_exception_handler(HTTPException, _no_route)
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
-    # A path of OpenAI's conversations comes before history's, which takes any name.
     openai = (completions, responses, embeddings, models, conversations)
-    for one in (requests, by_url, socket, *openai, history, admin, health):
+    for one in (requests, by_url, socket, *openai, search, users, admin, health):
         application.include_router(one.router)
     if gateway.access.development:
         application.include_router(health.metrics_router)

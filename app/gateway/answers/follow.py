@@ -12,8 +12,8 @@ from contextlib import aclosing, suppress
 
 from app.gateway.answers.archive import Archive
 from app.gateway.answers.live import LiveAnswers, LiveObserver
+from app.gateway.answers.sent import SentRequests
 from app.gateway.answers.watch import Watch
-from app.gateway.asking.producer import RequestProducer
 from app.gateway.edge.errors import ApiError
 from app.gateway.peers.directory import Directory
 from app.gateway.peers.link import Links, PeerAwayError
@@ -36,7 +36,7 @@ class AnswerReader:
         self,
         live: LiveAnswers,
         archive: Archive,
-        request_producer: RequestProducer,
+        sent: SentRequests,
         directory: Directory,
         links: Links,
         observer: LiveObserver,
@@ -44,7 +44,7 @@ class AnswerReader:
     ) -> None:
         self._live = live
         self._archive = archive
-        self._request_producer = request_producer
+        self._sent = sent
         self._directory = directory
         self._links = links
         self._wait_s = wait_s
@@ -117,7 +117,7 @@ class AnswerReader:
         self, user_id: str, request_id: str, after: int, *, is_known: bool
     ) -> AsyncGenerator[list[TokenEvent], None]:
         """As `events`, but ends also when another gateway has to be asked."""
-        sent = is_known or self._request_producer.sent(user_id, request_id) is not None
+        sent = is_known or self._sent.conversation(user_id, request_id) is not None
         address, is_local = self._directory.owner(user_id), self.is_local(user_id)
         try:
             if is_local:
@@ -140,7 +140,7 @@ class AnswerReader:
         return self._live.answer(user_id, request_id)
 
     async def _complete(self, user_id: str, request_id: str) -> None:
-        if not self._request_producer.is_new(user_id, request_id, self._live.reads_since(user_id)):
+        if not self._sent.is_new(user_id, request_id, self._live.reads_since(user_id)):
             await self._archive.complete(user_id, request_id)
 
     async def local(
@@ -170,7 +170,7 @@ class AnswerReader:
                 if watch.ended:
                     return
                 continue
-            unknown = watch.answer is None and not sent and self._request_producer.sent(user_id, request_id) is None
+            unknown = watch.answer is None and not sent and self._sent.conversation(user_id, request_id) is None
             if unknown and loop.time() >= give_up_at:
                 yield [_not_found(user_id, request_id, watch.position, self._wait_s)]
                 return

@@ -19,6 +19,7 @@ from app.gateway.answers.deadline import Deadline
 from app.gateway.edge.errors import ApiError
 from app.gateway.edge.metrics import GatewayMetrics
 from app.gateway.edge.unsent import parts_of, unsent
+from app.gateway.edge.while_connected import until_gone
 
 _encoder = msgspec.json.Encoder()
 KEEP_ALIVE = b": waiting\n\n"
@@ -105,8 +106,3 @@ class EventStream(Response):
         finally:
             stall.close()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

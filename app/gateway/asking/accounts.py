@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from app.gateway.answers.archive import time_of
 from app.gateway.answers.live import LiveObserver
+from app.gateway.answers.sent import SentRequests
 from app.gateway.asking.models import ServedModels
-from app.gateway.asking.producer import RequestProducer
 from app.gateway.asking.tenants import TenantLimits
 from app.gateway.callers.backlog import Backlog
 from app.gateway.edge.metrics import GatewayMetrics
@@ -23,7 +23,7 @@ class Accounts(LiveObserver):
     def __init__(
         self,
         metrics: GatewayMetrics,
-        producer: RequestProducer,
+        sent: SentRequests,
         directory: Directory,
         backlog: Backlog,
         admission: Admission,
@@ -31,7 +31,7 @@ class Accounts(LiveObserver):
         models: ServedModels,
     ) -> None:
         self._metrics = metrics
-        self._producer = producer
+        self._sent = sent
         self._directory = directory
         self._backlog = backlog
         self._admission = admission
@@ -56,11 +56,11 @@ class Accounts(LiveObserver):
     def first_token(self, user_id: str, request_id: str) -> None:
         """Measure it for requests of this gateway, whichever gateway has read it."""
         made_at = time_of(request_id)
-        if made_at is not None and self._producer.sent(user_id, request_id) is not None:
+        if made_at is not None and self._sent.conversation(user_id, request_id) is not None:
             self._metrics.first_token.observe(max(0.0, time.time() - made_at))
 
     def answer_forgotten(self, key: Key) -> None:
-        self._producer.forget(key)
+        self._sent.forget(key)
 
     def assigned(self, partitions: Collection[int]) -> None:
         self._metrics.partitions.set(len(partitions))

@@ -82,7 +82,7 @@ class DurableStream:
         user, request_id = self._identity.user_id, self._request_id
         answer = await self._gateway.follower.answer(user, request_id)
         if answer is None:
-            if self._gateway.request_producer.sent(user, request_id) is None:
+            if self._gateway.sent.conversation(user, request_id) is None:
                 raise ApiError(ErrorCode.NOT_FOUND, "no request with this id was found")
             return _Part((), after, is_closed=False)
         events = [*answer.segments, *([] if answer.end is None else [answer.end])]

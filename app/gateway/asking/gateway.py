@@ -17,6 +17,7 @@ from app.gateway.answers.archive import Archive
 from app.gateway.answers.asked import AskedRequests
 from app.gateway.answers.follow import AnswerReader
 from app.gateway.answers.live import LiveAnswers
+from app.gateway.answers.sent import SentRequests
 from app.gateway.asking.accounts import Accounts
 from app.gateway.asking.audit_trail import AuditTrail
 from app.gateway.asking.models import ServedModels, context_lengths
@@ -70,7 +71,8 @@ class Gateway:
         self.bodies = BodyBudget(bounds.BODIES_BYTES)
         self.replies = BodyBudget(bounds.REPLIES_BYTES, "replies")
         self.tracing = Tracing.of(settings, "parley-gateway")
-        self.request_producer = RequestProducer(settings)
+        self.sent = SentRequests()
+        self.request_producer = RequestProducer(settings, self.sent)
         self.audit_trail = AuditTrail(self.request_producer, is_on=bool(settings.audit_retention_s))
         self.directory = Directory(partitions, settings.gateway_advertise or None)
         self._trust = trust_of(settings, development=access.development)
@@ -97,7 +99,7 @@ class Gateway:
         self.asked = AskedRequests(settings, self.erasures, partitions, self.metrics)
         self._accounts = Accounts(
             self.metrics,
-            self.request_producer,
+            self.sent,
             self.directory,
             self.backlog,
             self.admission,
@@ -118,7 +120,7 @@ class Gateway:
         self.follower = AnswerReader(
             self.live,
             self.archive,
-            self.request_producer,
+            self.sent,
             self.directory,
             self.links,
             self._accounts,

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
+from app.gateway.answers.sent import SentRequests
 from app.gateway.edge.errors import ApiError, refused
 from app.kafka.clients import producer, start, stop
-from app.reader.rule import Key
 from app.settings import Settings
 from app.telemetry.tracing import trace_headers
 from app.wire.codec import encode
@@ -34,7 +33,6 @@ from tables.erasures import Scope
 log = logging.getLogger(__name__)
 
 ANSWER_S = 5.0
-_REMEMBERED = 10_000
 _PROBE_S = 3.0
 
 Record: TypeAlias = Request | Cancel | Erase | EraseConversation | Audit
@@ -42,11 +40,10 @@ RecordHeaders: TypeAlias = Sequence[tuple[str, bytes]]
 
 
 class RequestProducer:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, sent: SentRequests) -> None:
         self._settings = settings
+        self._sent = sent
         self._producer: AIOKafkaProducer | None = None
-        self._sent: OrderedDict[Key, str] = OrderedDict()
-        self._own: dict[Key, float] = {}
         self._waiting: dict[asyncio.Future[object], Record] = {}
 
     async def start(self) -> None:
@@ -64,21 +61,6 @@ class RequestProducer:
             for record in self._waiting.values():
                 log.warning("%s is abandoned: Kafka has not answered", _described(record))
 
-    def sent(self, user_id: str, request_id: str) -> str | None:
-        """The conversation of a request that was sent by this gateway, whether or not it has an answer yet."""
-        return self._sent.get((user_id, request_id))
-
-    def is_new(self, user_id: str, request_id: str, since: float) -> bool:
-        """Whether this gateway created the id and sent the request after `since` (Unix time), and the answer has not
-        been dropped from memory. A reader of the user's partition since then has all of the answer.
-        """
-        return self._own.get((user_id, request_id), -math.inf) > since
-
-    def forget(self, key: Key) -> None:
-        """The answer has left the memory; from now on it is like any other."""
-        self._sent.pop(key, None)
-        self._own.pop(key, None)
-
     def check(self, request: Request) -> None:
         """Raise `ApiError` for a request that a worker would refuse."""
         try:
@@ -93,16 +75,9 @@ class RequestProducer:
         Raises `ApiError`: `unavailable` if Kafka has not accepted it within `ANSWER_S`; it may still be written.
         """
         asked_at = time.time()
-        remember = lambda: self._remember(request, asked_at if is_new else None)  # noqa: E731
-        await self._send("requests", request, remember, headers)
-
-    def _remember(self, request: Request, asked_at: float | None) -> None:
         key = (request.user_id, request.request_id)
-        self._sent[key] = request.conversation_id
-        if asked_at is not None:
-            self._own[key] = asked_at
-        if len(self._sent) > _REMEMBERED:
-            self.forget(next(iter(self._sent)))
+        remember = partial(self._sent.add, key, request.conversation_id, asked_at if is_new else None)
+        await self._send("requests", request, remember, headers)
 
     async def cancel(self, user_id: str, request_id: str) -> None:
         await self._send("controls", Cancel(request_id=request_id, user_id=user_id))

@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from starlette.requests import Request
+from starlette.types import Receive
 
-from app.gateway.answers.sse import until_gone
 from app.gateway.edge.errors import client_left
 
 T = TypeVar("T")
@@ -30,3 +30,8 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         for task in (working, leaving):
             task.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

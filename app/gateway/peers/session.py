@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, Protocol
 
 import msgspec
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from app.gateway.answers.follow import AnswerReader
-from app.gateway.answers.watch import BATCH
 from app.gateway.edge.errors import ApiError
 from app.gateway.peers.admission import Admission
 from app.gateway.peers.directory import Directory
@@ -32,19 +30,34 @@ from app.gateway.peers.frames import (
     decode_asked,
     encode,
 )
+from app.reader import Answer
 from app.wire.error import ErrorCode
+from app.wire.event import TokenEvent
 
 log = logging.getLogger(__name__)
 
+_EVENTS = 256
+"""Of a whole answer, in one frame."""
 _MOST_WAITING = 5000
 """Frames that wait to be written; beyond that, the answers wait."""
 _MOST_CHARGED = 10_000
 """Users whose latest charges are remembered, so that only these can be given back."""
 
 
+class LocalAnswers(Protocol):
+    """Answers of users whose partitions this gateway owns (answers/follow.py)."""
+
+    def is_local(self, user_id: str) -> bool: ...
+    def local(
+        self, user_id: str, request_id: str, after: int, *, sent: bool
+    ) -> AsyncGenerator[list[TokenEvent], None]: ...
+    async def local_answer(self, user_id: str, request_id: str) -> Answer | None: ...
+    def local_ends(self, user_id: str) -> list[TokenEvent]: ...
+
+
 class Session:
     def __init__(
-        self, socket: ServerConnection, follower: AnswerReader, directory: Directory, limits: Admission
+        self, socket: ServerConnection, follower: LocalAnswers, directory: Directory, limits: Admission
     ) -> None:
         self._socket = socket
         self._follower = follower
@@ -132,9 +145,9 @@ class Session:
             return
         if answer is not None:
             events = [*answer.segments, *((answer.end,) if answer.end is not None else ())]
-            for first in range(0, len(events), BATCH):
+            for first in range(0, len(events), _EVENTS):
                 await self._room()
-                self._send(Events(frame.id, events[first : first + BATCH]))
+                self._send(Events(frame.id, events[first : first + _EVENTS]))
                 await asyncio.sleep(0)  # each batch is a message of its own, and other tasks run in between
         self._send(Closed(frame.id))
 

@@ -72,7 +72,7 @@ async def ask(request: Request) -> Response:
 async def read_so_far(request: Request, request_id: str) -> Response:
     """The answer so far."""
     gateway, identity = await _of_user(request, request_id)
-    conversation_id = gateway.request_producer.sent(identity.user_id, request_id)
+    conversation_id = gateway.sent.conversation(identity.user_id, request_id)
     answer = await while_connected(request, gateway.follower.answer(identity.user_id, request_id))
     if answer is not None:
         return json_response(_as_json(answer, identity))
