@@ -16,7 +16,6 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app.gateway.asking.durable_stream import STREAM_HEADERS
 from app.gateway.asking.gateway import Gateway, gateway_of
 from app.gateway.asking.openapi import document
 from app.gateway.asking.parameters import IGNORED_HEADER
@@ -69,7 +68,7 @@ def create_application(gateway: Gateway) -> FastAPI:
             allow_origins=sorted(gateway.settings.origins),
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=[*_READABLE, *STREAM_HEADERS],
+            expose_headers=_READABLE,
         )
     refuses_all = gateway.access.development
     application.add_middleware(ForeignPages, origins=gateway.settings.origins, refuses_all=refuses_all)

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from app.gateway.asking.answer_stream import AnswerStreams, headers_of, index_after, wants_events
 from app.gateway.asking.ask import AskBody
-from app.gateway.asking.durable_stream import DurableStream
 from app.gateway.asking.gateway import Gateway, gateway_of
 from app.gateway.asking.openapi import EVENTS, replies, shape
 from app.gateway.asking.reading import read_parameters, schema_of
@@ -95,13 +94,6 @@ async def tool_results(request: Request, request_id: str) -> Response:
     gateway, identity = await _of_user(request, request_id)
     results = await while_connected(request, gateway.archive.tool_results(identity.user_id, request_id))
     return json_response({"request_id": request_id, "results": results})
-
-
-@router.get("/{request_id}/stream", responses=replies(EVENTS, 404))
-async def durable_stream(request: Request, request_id: str, offset: str = "-1", live: str | None = None) -> Response:
-    """The answer's events by the Durable Streams protocol, without notices: an array, or with `live=sse` events."""
-    gateway, identity, caller = await _of_caller(request, request_id)
-    return await DurableStream(gateway, caller, identity, request_id).read(offset, live)
 
 
 @router.delete("/{request_id}", status_code=202, responses=replies(_CANCELLING, status=202))
