@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -20,21 +22,20 @@ from app.gateway.asking.gateway import Gateway, gateway_of
 from app.gateway.asking.openapi import document
 from app.gateway.asking.parameters import IGNORED_HEADER
 from app.gateway.asking.routes import admin, by_url, health, requests, search, socket, users
-from app.gateway.asking.routes.page import add_page
 from app.gateway.edge import bounds
 from app.gateway.edge.access_log import AccessLog
 from app.gateway.edge.connections import ByAddress
 from app.gateway.edge.errors import ApiError
-from app.gateway.edge.failures import Failures
-from app.gateway.edge.foreign_pages import ForeignPages
-from app.gateway.edge.http import Counting, Paths, RequestIds, Utf8Urls
-from app.gateway.edge.loopback_only import LoopbackOnly
+from app.gateway.edge.http import Counting, Failures, Paths, RequestIds, Utf8Urls
+from app.gateway.edge.origins import ForeignPages, LoopbackOnly
 from app.gateway.edge.tracing import HttpTraces
 from app.gateway.openai.routes import completions, conversations, embeddings, models, responses
 from app.wire.error import ErrorCode
 
 _READABLE = ("X-Request-Id", "X-Parley-Request-Id", IGNORED_HEADER, "Retry-After", "Location")
 """Headers of replies that a page of an allowed origin may read."""
+BUILT = Path(__file__).parent / "static"
+"""The chat page, built from `page`."""
 _CODES = {404: ErrorCode.NOT_FOUND}
 
 
@@ -84,9 +85,24 @@ def create_application(gateway: Gateway) -> FastAPI:
     if gateway.access.development:
         application.include_router(health.metrics_router)
     application.router.default = _no_socket(application.router.default)
-    add_page(application)
+    application.include_router(page_router)
+    application.mount("/assets", StaticFiles(directory=BUILT / "assets"), name="assets")
     document(application)
     return application
+
+
+page_router = APIRouter(include_in_schema=False)
+
+
+@page_router.get("/")
+async def page() -> FileResponse:
+    # The names of its assets contain their hash, so only this file can be outdated.
+    return FileResponse(BUILT / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+@page_router.get("/favicon.svg")
+async def icon() -> FileResponse:
+    return FileResponse(BUILT / "favicon.svg")
 
 
 def create_operations(gateway: Gateway) -> FastAPI:

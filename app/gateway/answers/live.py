@@ -1,7 +1,7 @@
 """Recent answers in memory: one consumer of this gateway's partitions of `tokens` serves all readers.
 
 A gateway alone reads all partitions, from their ends. One that shares them with others reads those that the group gives
-it (sharing/), and begins some time before the end, so that the answers that another gateway was streaming are whole in
+it (peers/), and begins some time before the end, so that the answers that another gateway was streaming are whole in
 memory; otherwise each of them would have to be searched in the log. Memory is bounded in events and in bytes (held.py).
 The answers that changed least recently are dropped first; answers with readers stay. Older answers are read from the
 log (`archive`).

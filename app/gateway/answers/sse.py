@@ -15,10 +15,10 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.gateway.answers.deadline import Deadline
+from app.gateway.answers.watch import Deadline
 from app.gateway.edge.errors import ApiError
 from app.gateway.edge.metrics import GatewayMetrics
-from app.gateway.edge.unsent import parts_of, unsent
+from app.gateway.edge.slow_readers import parts_of, unsent
 from app.gateway.edge.while_connected import until_gone
 
 _encoder = msgspec.json.Encoder()

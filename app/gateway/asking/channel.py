@@ -20,7 +20,7 @@ from app.gateway.asking.reading import read_message
 from app.gateway.callers.identity import Identity
 from app.gateway.edge import bounds
 from app.gateway.edge.errors import ApiError, error_of
-from app.gateway.edge.unsent import unsent
+from app.gateway.edge.slow_readers import unsent
 from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
 from app.wire.limits import REQUEST_ID_FORM, is_request_id

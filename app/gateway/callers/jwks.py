@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from app.gateway.callers.loopback import is_loopback
+from app.gateway.edge.origins import is_loopback
 from app.process.fetching import fetch
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ import msgspec
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
-from app.gateway.edge.middleware import Middleware
+from app.gateway.edge.http import Middleware
 
 log = logging.getLogger("parley.access")
 

@@ -3,7 +3,7 @@
 Each body is small (asking/reading.py), but may take half a minute to arrive, and thousands of connections may send one.
 No key's callers may hold so many bytes that others find no room (fair_slots.py). A body takes the event loop for
 milliseconds, so one of a key is decoded at a time: who has a thousand connections delays others as with one. Bodies of
-replies have such a limit, too (unsent.py).
+replies have such a limit, too (slow_readers.py).
 """
 
 from __future__ import annotations

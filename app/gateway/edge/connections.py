@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from app.gateway.edge.errors import ApiError
-from app.gateway.edge.middleware import Middleware, refuse
+from app.gateway.edge.http import Middleware, refuse
 from app.wire.error import ErrorCode
 
 MAX_HEAD_BYTES = 32 * 1024

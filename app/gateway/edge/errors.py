@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from app.gateway.edge.json_reply import JsonReply
+from app.gateway.edge.slow_readers import JsonReply
 from app.wire.error import ErrorCode
 from models.interface.unexpected import type_and_line
 

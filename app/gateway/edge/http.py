@@ -1,16 +1,20 @@
-"""What HTTP clients take for granted of every path, and what every reply has."""
+"""What HTTP clients take for granted of every path, and what every reply has, whatever its handler raises."""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import ClassVar
 from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.gateway.edge.errors import ApiError
+from app.gateway.edge.errors import ApiError, error_of
 from app.gateway.edge.metrics import GatewayMetrics
-from app.gateway.edge.middleware import Middleware, refuse
 from app.wire.error import ErrorCode
 from app.wire.ids import new_request_id
 
@@ -23,6 +27,31 @@ _SAFE = {
     "X-Frame-Options": "DENY",
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
+_FAILED = 1011
+
+
+class Middleware(ABC):
+    """A middleware of ASGI; scopes of other kinds, such as the lifespan, pass it."""
+
+    kinds: ClassVar = frozenset({"http", "websocket"})
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = self.handle if scope["type"] in self.kinds else self._app
+        await handler(scope, receive, send)
+
+    @abstractmethod
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+async def refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Reply with the error to a request, or to a WebSocket that was not accepted yet."""
+    if scope["type"] == "websocket":
+        await WebSocket(scope, receive, send).send_denial_response(error.response())
+    else:
+        await error.response()(scope, receive, send)
 
 
 class Utf8Urls(Middleware):
@@ -129,3 +158,42 @@ class Counting(Middleware):
             await send(message)
 
         await self._app(scope, receive, counted)
+
+
+class Failures(Middleware):
+    """The outermost middleware that knows of requests: nothing that a handler raises passes it."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = ""
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = message["type"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except (ClientDisconnect, WebSocketDisconnect):
+            return
+        except Exception as failure:  # noqa: BLE001 - that is the rule
+            error = error_of(failure, f"{scope.get('method', 'WebSocket')} {_route(scope)}")
+            with suppress(Exception):  # its client has left
+                await _end(scope, begun, send, error)
+
+
+async def _end(scope: Scope, begun: str, send: Send, error: ApiError) -> None:
+    """Reply, or end the reply that has begun."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": _FAILED})
+    elif begun:
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    else:
+        reply = error.response()
+        headers = MutableHeaders(raw=reply.raw_headers)
+        headers["Connection"] = "close"  # the rest of the body may be unread
+        await send({"type": "http.response.start", "status": reply.status_code, "headers": headers.raw})
+        await send({"type": "http.response.body", "body": reply.body})
+
+
+def _route(scope: Scope) -> str:
+    return str(getattr(scope.get("route"), "path", "of an unknown route"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.gateway.edge.middleware import Middleware
+from app.gateway.edge.http import Middleware
 from app.telemetry.tracing import TraceHeaders, Tracing, trace_headers
 from app.wire.headers import trace_headers_of
 

@@ -19,7 +19,7 @@ from app.gateway.callers.access import Caller
 from app.gateway.callers.identity import Identity
 from app.gateway.edge import bounds
 from app.gateway.edge.errors import ApiError, error_of, json_response
-from app.gateway.edge.unsent import PART_BYTES
+from app.gateway.edge.slow_readers import PART_BYTES
 from app.gateway.edge.while_connected import while_connected
 from app.gateway.openai.completion import ChoiceEvents, Completion, Wording, as_it_is
 from app.wire.event import TokenEvent

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 import msgspec
 from websockets.exceptions import ConnectionClosed
 
-from app.gateway.callers.loopback import is_loopback
+from app.gateway.edge.origins import is_loopback
 from app.process.key_files import show_certificate
 from app.settings import Settings
 

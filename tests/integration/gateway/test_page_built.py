@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.gateway.asking.routes.page import BUILT
+from app.gateway.application import BUILT
 from tests.integration.npm import NODE, NPM, installed
 
 SOURCES = BUILT.parent / "page"

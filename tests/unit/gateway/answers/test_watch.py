@@ -8,12 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from app.gateway.answers.live import LiveAnswers, LiveObserver
-from app.gateway.answers.watch import BATCH
+from app.gateway.answers.watch import BATCH, Deadline
 from app.reader import Update
 from app.wire.codec import encode
 from app.wire.event import EventType, Logprob, Notice, TokenEvent
 from models.interface.generation import FinishReason
 from tables.erasures import Scope
+from tests.virtual_time import in_virtual_time
 
 
 class Record:
@@ -247,3 +248,47 @@ def test_no_record_stops_the_reader_of_others(caplog: pytest.LogCaptureFixture) 
         assert [event.index for event in watch.next_events()] == [0]
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert "the prompt" not in caplog.text
+
+
+@in_virtual_time
+async def test_a_deadline_passes_once_for_a_write_that_takes_too_long() -> None:
+    rings: list[int] = []
+    timer = Deadline(lambda: rings.append(1))
+    timer.set(0.02)
+    await asyncio.sleep(0.1)
+    assert (rings, timer.has_passed) == ([1], True)
+
+
+@in_virtual_time
+async def test_a_deadline_counts_each_write_alone_and_no_pause_between_them() -> None:
+    timer = Deadline(lambda: None)
+    for _ in range(4):
+        timer.set(0.05)
+        await asyncio.sleep(0.02)
+        timer.clear()
+    await asyncio.sleep(0.1)
+    timer.set(0.05)
+    timer.clear()
+    await asyncio.sleep(0.1)
+    assert not timer.has_passed
+    timer.close()
+
+
+@in_virtual_time
+async def test_a_deadline_notices_a_late_write_after_quick_ones() -> None:
+    timer = Deadline(lambda: None)
+    timer.set(0.05)
+    timer.clear()
+    await asyncio.sleep(0.04)
+    timer.set(0.05)
+    await asyncio.sleep(0.2)
+    assert timer.has_passed
+
+
+@in_virtual_time
+async def test_a_deadline_that_is_set_earlier_passes_earlier() -> None:
+    timer = Deadline(lambda: None)
+    timer.set(60)
+    timer.set(0.01)
+    await asyncio.sleep(0.1)
+    assert timer.has_passed

@@ -1,6 +1,7 @@
-"""Development mode: without keys, only programs and pages of this machine are served.
+"""Which pages of browsers may call.
 
-A browser lets any page send requests to this machine. Two checks reject such requests, on every path:
+In development mode, without keys, only programs and pages of this machine are served. A browser lets any page send
+requests to this machine. Two checks reject such requests, on every path:
 
 - `Host`: a page that reaches the gateway by DNS rebinding uses a host name of its own. The raw header is checked,
   because frameworks fall back to the socket's address for a name that they cannot parse.
@@ -10,6 +11,8 @@ A browser lets any page send requests to this machine. Two checks reject such re
 
 from __future__ import annotations
 
+import ipaddress
+import logging
 import re
 from collections.abc import Collection
 
@@ -17,9 +20,14 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.gateway.edge.errors import ApiError
-from app.gateway.edge.middleware import Middleware, refuse
+from app.gateway.edge.http import Middleware, refuse
+from app.process.printable import printable
 from app.wire.error import ErrorCode
 
+log = logging.getLogger(__name__)
+
+_MOST = 16
+_LONGEST = 200
 _LOOPBACK = re.compile(rb"(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?", re.IGNORECASE)
 _OWN_SITE = {b"same-origin", b"none"}
 
@@ -68,3 +76,36 @@ def _values(request: HTTPConnection, name: bytes) -> list[bytes]:
 
 def _forbidden(message: str) -> ApiError:
     return ApiError(ErrorCode.UNAUTHORIZED, message, status=403)
+
+
+class ForeignPages(Middleware):
+    """Logs pages of other origins that browsers keep from calling, once each, with the setting that would let them: the
+    page itself learns nothing but that a call has failed.
+
+    `origins` may call. Without keys (`refuses_all`) all others are refused; with keys a browser asks first.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Collection[str], *, refuses_all: bool) -> None:
+        super().__init__(app)
+        self._allowed = frozenset(origin.lower() for origin in origins)
+        self._refuses_all = refuses_all
+        self._told: set[str] = set()
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {key: value.decode("latin-1") for key, value in scope["headers"]}
+        origin = headers.get(b"origin", "").lower()
+        if origin and origin not in self._told and len(self._told) < _MOST:
+            asks_first = scope.get("method") == "OPTIONS" and b"access-control-request-method" in headers
+            own = {f"{scheme}://{headers.get(b'host', '').lower()}" for scheme in ("http", "https")}
+            if (self._refuses_all or asks_first) and origin not in self._allowed | own:
+                self._told.add(origin)
+                shown = printable(" ".join(origin.split()))[:_LONGEST]
+                log.warning("a page of %s was refused: PARLEY_GATEWAY_ORIGINS=%s would let it call", shown, shown)
+        await self._app(scope, receive, send)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -12,7 +12,7 @@ from app.gateway.answers.sse import EventStream
 from app.gateway.edge.body_budget import BodyBudget
 from app.gateway.edge.errors import ApiError, json_response
 from app.gateway.edge.metrics import GatewayMetrics
-from app.gateway.edge.unsent import PART_BYTES
+from app.gateway.edge.slow_readers import PART_BYTES
 from tests.virtual_time import in_virtual_time
 
 LARGE = 10 * PART_BYTES
