@@ -34,7 +34,6 @@ LONG_LINES = {
     # pages that have longer ones still
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "README.md",
     "app/audit/README.md",
     "app/gateway/README.md",
     "app/gateway/openai/README.md",
@@ -69,10 +68,10 @@ BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
     "CHANGELOG.md": 260,
     "CONTRIBUTING.md": 2_290,
-    "README.md": 1_710,
+    "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 600,
-    "app/gateway/README.md": 2_060,
+    "app/gateway/README.md": 2_200,
     "app/gateway/openai/README.md": 1_760,
     "app/reader/README.md": 340,
     "app/tools/README.md": 590,
@@ -160,7 +159,7 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().split()) <= 1700
+    assert len((ROOT / "README.md").read_text().split()) <= 1400
 
 
 def test_every_page_has_a_budget_and_keeps_it() -> None:

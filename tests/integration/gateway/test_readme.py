@@ -1,4 +1,4 @@
-"""What the README sends over HTTP, as it stands there."""
+"""What the README and the page of the HTTP API send, as it stands there."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ import pytest
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.npm import NODE
 
-README = (Path(__file__).parents[3] / "README.md").read_text()
-needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed: the JavaScript of the README was not run")
+ROOT = Path(__file__).parents[3]
+PAGES = {"sh": ROOT / "README.md", "js": ROOT / "app" / "gateway" / "README.md"}
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed: the JavaScript of the pages was not run")
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
 
 def code(language: str, gateway: GatewayProcess) -> str:
-    (found,) = [one for one in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if "127.0.0.1:8080" in one]
+    (found,) = [
+        one
+        for one in re.findall(rf"```{language}\n(.*?)```", PAGES[language].read_text(), re.DOTALL)
+        if "127.0.0.1:8080" in one
+    ]
     return str(found).replace("http://127.0.0.1:8080", gateway.url)
 
 
