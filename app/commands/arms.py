@@ -28,9 +28,7 @@ class Interval:
 
 @dataclass(slots=True)
 class ArmSummary:
-    """`first_tokens` and `durations` are in milliseconds. For `compared` of its answers, another arm was asked, too;
-    `same` of them have the same text.
-    """
+    """`first_tokens` and `durations` are in milliseconds."""
 
     arm: str
     answers: int = 0
@@ -40,9 +38,6 @@ class ArmSummary:
     durations: list[float] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
-    compared: int = 0
-    same: int = 0
-    rouge_l: list[float] = field(default_factory=list)
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -56,9 +51,6 @@ class ArmSummary:
             "duration_p50_ms": bootstrapped(self.durations, _quantile(0.5)),
             "answer_tokens": bootstrapped(self.lengths, _mean),
             "cost": bootstrapped(self.costs, _mean),
-            "compared": self.compared,
-            "same_answers": wilson(self.same, self.compared),
-            "rouge_l": bootstrapped(self.rouge_l, _mean),
         }
 
 

@@ -20,7 +20,6 @@ from app.prices import PriceList
 from app.process.printable import printable, printable_json
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.comparison import Comparison
 from app.wire.error import WireError
 from app.wire.event import PLAN, TokenEvent
 from app.wire.turn import Turn
@@ -35,9 +34,6 @@ _COLUMNS = {
     "duration_p50_ms": "whole p50 ms",
     "answer_tokens": "answer tokens",
     "cost": "cost of an answer",
-    "compared": "compared",
-    "same_answers": "same answer",
-    "rouge_l": "ROUGE-L",
 }
 
 
@@ -46,10 +42,7 @@ _COLUMNS = {
 @click.option("--since", type=Moment(), default="7d", show_default=True, help="Requests from this time on.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def experiment(name: str, since: int, *, as_json: bool) -> None:
-    """Compare the arms of the experiment NAME: errors, latencies, lengths and cost, with 95 % intervals.
-
-    With `shadow` in its route, also how often another arm gives the same answer, and the F1 of ROUGE-L between the two.
-    """
+    """Compare the arms of the experiment NAME: errors, latencies, lengths and cost, with 95 % intervals."""
     try:
         arms = run(_arms(settings_of_terminal(), name, since))
     except PolicyError as error:
@@ -93,16 +86,6 @@ async def _arms(settings: Settings, name: str, since: int) -> dict[str, ArmSumma
             continue
         if turn.experiment == name and turn.arm is not None:
             _count(arms.setdefault(turn.arm, ArmSummary(turn.arm)), turn, prices)
-    async for record in records_since(settings, "comparisons", since):
-        try:
-            comparison = decode(Comparison, record.value, record.headers)
-        except WireError:
-            continue
-        if comparison.experiment == name and comparison.error is None:
-            summary = arms.setdefault(comparison.arm, ArmSummary(comparison.arm))
-            summary.compared += 1
-            summary.same += comparison.is_same
-            summary.rouge_l.append(comparison.rouge_l)
     return arms
 
 

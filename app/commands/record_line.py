@@ -9,7 +9,6 @@ import msgspec
 
 from app.wire.audit import AuditRecord
 from app.wire.codec import decode
-from app.wire.comparison import Comparison
 from app.wire.control import Control
 from app.wire.dead_letters import cause_from
 from app.wire.erasure import Erasure
@@ -28,7 +27,6 @@ _TYPES: dict[str, Any] = {
     "usage": UsageWindow,
     "controls": Control,
     "audit": AuditRecord,
-    "comparisons": Comparison,
     "erasures": Erasure,
     "tool-calls": ToolCallRecord,
     "tool-results": ToolResultRecord,

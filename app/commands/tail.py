@@ -26,7 +26,6 @@ _BY_USER = frozenset(TOPICS) - {
     TopicName.DEAD_LETTERS,
     TopicName.USAGE,
     TopicName.AUDIT,
-    TopicName.COMPARISONS,
     TopicName.ERASURES,
 }
 

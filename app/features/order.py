@@ -11,7 +11,6 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     recall       It searches with what the guard lets through.
     cache        Each reader's own guard reads what is repeated. All candidates together are one answer.
     best_of      It calls the engine once for each candidate.
-    shadow       It only asks once the request is committed.
     egress       What the others leave of the turn is what readers of foreign topics get.
 
 To remove a feature, delete its module, its line here and its field in `Policy` (app/policy/file.py). Those that are
@@ -42,7 +41,6 @@ from app.features.recall.metrics import recall_families
 from app.features.recall.stage import Recall
 from app.features.routing.metrics import canary_families
 from app.features.routing.stage import Routing
-from app.features.shadow import Shadows
 from app.features.tool_rounds import ToolsOverKafka
 
 
@@ -78,7 +76,6 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
         recall,
         cache,
         BestOf(host.embedder),
-        Shadows(host.settings, host.models, host.prices, host.policy),
         Egress(host.policy),
     )
     return Features(stages, quota, tools, routing, masking, recall, cache)

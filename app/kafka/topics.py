@@ -113,7 +113,6 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
         # An erasure or cancel takes effect from the broker's receipt, whatever the sender's clock says.
         spec(TopicName.CONTROLS, settings.requests_retention_s, TimestampType.LOG_APPEND_TIME),
         replace(spec(TopicName.USAGE, max(settings.turns_retention_s, USAGE_S)), by_worker=True),
-        replace(spec(TopicName.COMPARISONS, settings.turns_retention_s), by_worker=True),
         replace(spec(TopicName.ERASURES, erasures_s), by_worker=True),
         replace(spec(TopicName.TOOL_CALLS, settings.requests_retention_s), by_worker=True),
         replace(spec(TopicName.TOOL_RESULTS, settings.requests_retention_s), by_worker=True),

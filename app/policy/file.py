@@ -172,9 +172,7 @@ class Retreat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Names a `model`, or an `experiment` and its `arms`. `notice` informs readers of the route. For
-    the share `shadow` of the answers, another arm is asked, too, unseen by users.
-    """
+    """Names a `model`, or an `experiment` and its `arms`. `notice` informs readers of the route."""
 
     name: str
     when: When = When()
@@ -184,7 +182,6 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     arms: tuple[Arm, ...] = ()
     notice: Literal["degraded"] | None = None
     retreat: Retreat | None = None
-    shadow: float = 0.0
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -201,15 +198,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         others = [arm for arm in self.arms if self.retreat is None or arm.model != self.retreat.arm]
         if self.retreat is not None and (len(others) == len(self.arms) or not any(arm.weight for arm in others)):
             yield Mistake("arms retreat", "retreat: arm must be one of several arms, and another one needs a weight")
-        if not 0 <= self.shadow <= 1:
-            yield Mistake("shadow", _OF_SHADOW)
-        elif self.shadow and len(self.arms) < 2:
-            yield Mistake("shadow arms", _OF_SHADOW)
         if self.until is not None and not self.when.watches_load:
             yield Mistake("until when", "until needs a condition about load in when")
-
-
-_OF_SHADOW = "shadow is a share from 0 to 1 of an experiment with at least two arms"
 
 
 class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -31,7 +31,6 @@ class TopicName(StrEnum):
     CONTROLS = "controls"
     USAGE = "usage"
     AUDIT = "audit"
-    COMPARISONS = "comparisons"
     ERASURES = "erasures"
     TOOL_CALLS = "tool-calls"
     TOOL_RESULTS = "tool-results"

@@ -12,7 +12,6 @@ from typing import Any, TypeVar, overload
 
 from app.wire import json_codec, protobuf_codec
 from app.wire.audit import AuditRecord
-from app.wire.comparison import Comparison
 from app.wire.control import Control
 from app.wire.erasure import Erasure
 from app.wire.error import ErrorCode, WireError
@@ -29,18 +28,7 @@ from models.interface.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
-Record = (
-    Request
-    | TokenEvent
-    | Turn
-    | Control
-    | UsageWindow
-    | ToolCallRecord
-    | ToolResultRecord
-    | Comparison
-    | AuditRecord
-    | Erasure
-)
+Record = Request | TokenEvent | Turn | Control | UsageWindow | ToolCallRecord | ToolResultRecord | AuditRecord | Erasure
 R = TypeVar("R")
 Encoded = tuple[bytes, list[tuple[str, bytes]]]
 

@@ -496,42 +496,6 @@ class UsageWindow(_message.Message):
     saved_tokens: int
     def __init__(self, window_start: _Optional[int] = ..., window_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., partition: _Optional[int] = ..., revision: _Optional[int] = ..., requests: _Optional[int] = ..., late: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., cost: _Optional[float] = ..., cost_per_1k: _Optional[float] = ..., first_token_ms: _Optional[_Union[Latencies, _Mapping]] = ..., duration_ms: _Optional[_Union[Latencies, _Mapping]] = ..., created_at: _Optional[int] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., cached_requests: _Optional[int] = ..., saved_tokens: _Optional[int] = ...) -> None: ...
 
-class Comparison(_message.Message):
-    __slots__ = ("request_id", "experiment", "arm", "shadow_arm", "shadow_model", "created_at", "tenant", "is_same", "rouge_l", "tokens", "shadow_tokens", "shadow_prompt_tokens", "shadow_first_token_ms", "shadow_duration_ms", "shadow_cost", "error")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
-    ARM_FIELD_NUMBER: _ClassVar[int]
-    SHADOW_ARM_FIELD_NUMBER: _ClassVar[int]
-    SHADOW_MODEL_FIELD_NUMBER: _ClassVar[int]
-    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
-    TENANT_FIELD_NUMBER: _ClassVar[int]
-    IS_SAME_FIELD_NUMBER: _ClassVar[int]
-    ROUGE_L_FIELD_NUMBER: _ClassVar[int]
-    TOKENS_FIELD_NUMBER: _ClassVar[int]
-    SHADOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    SHADOW_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    SHADOW_FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
-    SHADOW_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
-    SHADOW_COST_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    request_id: str
-    experiment: str
-    arm: str
-    shadow_arm: str
-    shadow_model: str
-    created_at: int
-    tenant: str
-    is_same: bool
-    rouge_l: float
-    tokens: int
-    shadow_tokens: int
-    shadow_prompt_tokens: int
-    shadow_first_token_ms: int
-    shadow_duration_ms: int
-    shadow_cost: float
-    error: str
-    def __init__(self, request_id: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., shadow_arm: _Optional[str] = ..., shadow_model: _Optional[str] = ..., created_at: _Optional[int] = ..., tenant: _Optional[str] = ..., is_same: _Optional[bool] = ..., rouge_l: _Optional[float] = ..., tokens: _Optional[int] = ..., shadow_tokens: _Optional[int] = ..., shadow_prompt_tokens: _Optional[int] = ..., shadow_first_token_ms: _Optional[int] = ..., shadow_duration_ms: _Optional[int] = ..., shadow_cost: _Optional[float] = ..., error: _Optional[str] = ...) -> None: ...
-
 class AuditRecord(_message.Message):
     __slots__ = ("sequence", "previous", "action", "outcome", "user_id", "at", "tenant", "request_id", "conversation_id", "model_version", "route", "experiment", "arm", "prompt_tokens", "completion_tokens", "categories", "prompt_sha256", "answer_sha256", "count")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]

@@ -14,7 +14,6 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from app.wire import json_codec, parley_pb2
 from app.wire.audit import AuditRecord
-from app.wire.comparison import Comparison
 from app.wire.control import Audit, Cancel, Control, Erase, EraseConversation
 from app.wire.erasure import Erasure
 from app.wire.event import TokenEvent
@@ -38,7 +37,6 @@ _MESSAGE_OF: dict[Any, type[Message]] = {
     Control: parley_pb2.Control,
     ToolCallRecord: parley_pb2.ToolCallRecord,
     ToolResultRecord: parley_pb2.ToolResultRecord,
-    Comparison: parley_pb2.Comparison,
     AuditRecord: parley_pb2.AuditRecord,
     Erasure: parley_pb2.Erasure,
 }

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import inspect
 
 from app.wire.audit import AuditRecord
-from app.wire.comparison import Comparison
 from app.wire.erasure import Erasure
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
@@ -21,7 +20,6 @@ RECORDS: dict[str, type[msgspec.Struct]] = {
     "turns": Turn,
     "usage": UsageWindow,
     "audit": AuditRecord,
-    "comparisons": Comparison,
     "erasures": Erasure,
 }
 NAMESPACE = "parley.wire.v1"

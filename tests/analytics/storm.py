@@ -74,7 +74,7 @@ class Analytics:
         self.postgresql.start()
         self.postgresql.run(DEPLOY / "postgresql" / "tables.sql")
         self.connect.start()
-        topics = ("turns", "usage", "audit", "comparisons", "erasures")
+        topics = ("turns", "usage", "audit", "erasures")
         self.connect.put(CONNECTOR, topics=",".join(self._prefix + topic for topic in topics))
 
     def kill(self) -> None:

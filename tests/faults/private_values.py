@@ -127,7 +127,7 @@ async def _leaks(client: Client, worker: WorkerProcess, outside: OutsideServer, 
         "Milvus": "\n".join(await _rows(client.settings)),
         "log and traces": worker.log.read_text(),
         "metrics": metrics,
-        **{topic: await _values(client, topic) for topic in ("audit", "usage", "comparisons", "dead-letters")},
+        **{topic: await _values(client, topic) for topic in ("audit", "usage", "dead-letters")},
     }
     found = 0
     click.echo(f"values planted: {len(by_patterns)} that patterns find, {len(names)} names")

@@ -41,12 +41,6 @@ select experiment, arm, count(*) as turns, count(distinct user_id) as users,
     round(100.0 * count(*) filter (where finish_reason not in ('stop', 'tool_calls')) / count(*), 1) as percent_incomplete
 from parley.recent where experiment is not null group by 1, 2 order by 1, 2;
 
--- How often is a shadow's answer the same?
-select experiment, arm, shadow_arm, count(*) as answers, avg(is_same::int) as same, avg(rouge_l) as rouge_l,
-    sum(shadow_cost) as cost
-from parley.comparisons where error is null and created_at >= now() - current_setting('parley.since')::interval
-group by 1, 2, 3 order by 1, 2, 3;
-
 -- What does the guard find?
 select category, count(*) as turns, count(*) filter (where finish_reason = 'filtered') as ended,
     count(distinct user_id) as users

@@ -3,9 +3,9 @@
 -- The connector inserts each record, as the JSON that it is, into `ingest`. A trigger writes it to its table, so `ingest`
 -- stays empty. The tables do not depend on how often a record arrives:
 --
---   turns, audit, comparisons   one row for each key; a repeated record writes the same row
---   usage                       the revision with the highest number
---   erasures                    the latest erasure of each user
+--   turns, audit   one row for each key; a repeated record writes the same row
+--   usage          the revision with the highest number
+--   erasures       the latest erasure of each user
 --
 -- An erasure deletes the user's turns, and turns from before it are refused when they arrive late. Kafka does not order
 -- records of different topics, so both are needed. The transactions of several tasks run one after the other: without
@@ -105,25 +105,6 @@ create table if not exists parley.audit (
     primary key (kafka_partition, kafka_offset)
 );
 create index if not exists audit_at on parley.audit (at);
-
-create table if not exists parley.comparisons (
-    request_id text not null,
-    experiment text not null,
-    shadow_arm text not null,
-    arm text not null,
-    shadow_model text not null,
-    tenant text,
-    is_same boolean not null,
-    rouge_l double precision not null,
-    tokens bigint not null,
-    shadow_tokens bigint not null,
-    shadow_cost double precision not null,
-    shadow_first_token_ms bigint,
-    shadow_duration_ms bigint not null,
-    error text,
-    created_at timestamptz not null,
-    primary key (experiment, shadow_arm, request_id)
-);
 
 create table if not exists parley.rejected (
     topic text not null,
@@ -255,17 +236,6 @@ language sql as $$
     on conflict do nothing
 $$;
 
-create or replace function parley.save_comparison(comparison jsonb) returns void language sql as $$
-    insert into parley.comparisons values (
-        comparison ->> 'request_id', comparison ->> 'experiment', comparison ->> 'shadow_arm', comparison ->> 'arm',
-        comparison ->> 'shadow_model', comparison ->> 'tenant', (comparison -> 'is_same')::boolean,
-        (comparison -> 'rouge_l')::double precision, (comparison -> 'tokens')::bigint,
-        (comparison -> 'shadow_tokens')::bigint, (comparison -> 'shadow_cost')::double precision,
-        (comparison ->> 'shadow_first_token_ms')::bigint, (comparison -> 'shadow_duration_ms')::bigint,
-        comparison ->> 'error', parley.time_of(comparison -> 'created_at'))
-    on conflict do nothing
-$$;
-
 create or replace function parley.await_turn() returns trigger language plpgsql as $$
 begin
     perform pg_advisory_xact_lock(hashtext('parley.ingest'));
@@ -281,12 +251,11 @@ begin
     if record is null then
         raise exception 'the record has no value';
     end if;
-    case substring(new.topic from '(turns|usage|audit|comparisons|erasures)$')
+    case substring(new.topic from '(turns|usage|audit|erasures)$')
         when 'turns' then perform parley.save_turn(record);
         when 'erasures' then perform parley.save_erasure(record);
         when 'usage' then perform parley.save_usage(record);
         when 'audit' then perform parley.save_audit(new.kafka_partition, new.kafka_offset, record);
-        when 'comparisons' then perform parley.save_comparison(record);
         else raise exception 'no table is for this topic';
     end case;
     return null;

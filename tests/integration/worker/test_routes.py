@@ -42,7 +42,6 @@ name = "tone-test"
 when = { tenant = ["lab"] }
 experiment = "tone"
 arms = [{ model = "default", weight = 50 }, { model = "small", weight = 50 }]
-shadow = 1.0
 """
 LONG = "where is my order"
 
@@ -89,9 +88,6 @@ async def test_an_arm_is_the_users_and_the_command_compares_the_arms(
         assert {(turn.route, turn.experiment) for turn in turns} == {("tone-test", "tone")}
         assert {turn.model_version for turn in turns} == {"paced@1" if turns[0].arm == "default" else "small@1"}
         arms.add(turns[0].arm)
-    async with asyncio.timeout(60):  # they come after the answers
-        while len(await client.records("comparisons")) < 16:
-            await asyncio.sleep(0.2)
     assert arms == {"default", "small"}
     ended = await Terminal(worker.settings, tmp_path).run("experiment", "tone", "--json")
     default, small = json.loads(ended.out)
@@ -101,10 +97,6 @@ async def test_an_arm_is_the_users_and_the_command_compares_the_arms(
     assert small["first_token_p95_ms"]["high"] >= small["first_token_p50_ms"]["value"]
     shown = await Terminal(worker.settings, tmp_path).run("experiment", "tone")
     assert "first token p50 ms" in shown.out
-    compared = [arm["compared"] for arm in (default, small)]
-    assert sum(compared) == 16, "with shadow = 1, every answer is compared"
-    assert all(0 <= arm["rouge_l"]["value"] <= 1 for arm in (default, small))
-    assert (default["same_answers"]["value"] == 1) == (default["rouge_l"]["value"] == 1)
     none = await Terminal(worker.settings, tmp_path).run("experiment", "other")
     assert "no requests of the experiment other" in none.err
 

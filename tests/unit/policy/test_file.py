@@ -80,7 +80,7 @@ arms = [{model = "default", weight = 1}, {model = "default", weight = 2}]
         ("[[routes]]\nname = 'a'\nexperiment = 'e'\narms = [{model = 'default', weight = -1}]", "at least 0"),
         ("[[routes]]\nname = 'a'\nexperiment = 'e'\narms = [{model = 'default', weight = nan}]", "at least 0"),
         ("[[routes]]\nname = 'a'\nexperiment = 'e'\narms = [{model = 'default', weight = 0}]", "all weights are 0"),
-        (ARMS + "shadow = 1.5", "shadow is a share from 0 to 1"),
+        (ARMS + "shadow = 0.5", "routes[0] (a).shadow: is not known"),
         (ARMS + "retreat = {arm = 'other'}", "retreat: arm must be one of several arms"),
         (ARMS + "retreat = {arm = 'default'}", "and another one needs a weight"),
         (

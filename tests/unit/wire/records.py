@@ -6,7 +6,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from app.wire.comparison import Comparison
 from app.wire.control import Cancel, Erase, EraseConversation
 from app.wire.erasure import Erasure
 from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
@@ -230,21 +229,6 @@ tool_calls = st.builds(
     created_at=count,
     expires_at=count,
     tenant=maybe(name),
-)
-comparisons = st.builds(
-    Comparison,
-    request_id=request_id,
-    experiment=name,
-    arm=name,
-    shadow_arm=name,
-    shadow_model=name,
-    created_at=count,
-    tenant=maybe(name),
-    is_same=st.booleans(),
-    rouge_l=st.floats(0, 1),
-    tokens=count,
-    shadow_first_token_ms=maybe(count),
-    error=maybe(name),
 )
 erasures = st.builds(Erasure, user_id=name, erased_at=count, created_at=count, conversation_id=maybe(name))
 tool_results = st.builds(

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 
 from app.wire.codec import decode, encode
-from app.wire.comparison import Comparison
 from app.wire.control import Control
 from app.wire.erasure import Erasure
 from app.wire.event import EventType, TokenEvent
@@ -60,12 +59,6 @@ def test_usage_window_survives(window: UsageWindow, wire_format: WireFormat) -> 
 @given(control=records.controls)
 def test_control_survives(control: Control, wire_format: WireFormat) -> None:
     assert decode(Control, *encode(control, wire_format)) == control
-
-
-@both_formats
-@given(comparison=records.comparisons)
-def test_comparison_survives(comparison: Comparison, wire_format: WireFormat) -> None:
-    assert decode(Comparison, *encode(comparison, wire_format)) == comparison
 
 
 @both_formats

@@ -23,7 +23,6 @@ from app.features.routing.health import ModelHealth
 from app.features.routing.load_figures import Load
 from app.features.routing.router import Router
 from app.features.routing.stage import Routing
-from app.features.shadow import Shadows
 from app.policy.file import CacheRules, Policy
 from app.policy.guard_rules import GuardRules
 from app.prices import PriceList
@@ -126,7 +125,3 @@ def cache(clock: Callable[[], float] = lambda: 0.0) -> Cache:
 def quota(policy: Policy, models: Sequence[ServedModel]) -> Quota:
     figures = TenantFigures(lambda: ASKED_AT, lambda: [3], 1)
     return Quota(Tenants(policy, figures), PriceList(SETTINGS.prices, policy), ModelRegistry(*models))
-
-
-def shadows(policy: Policy, models: Sequence[ServedModel]) -> Shadows:
-    return Shadows(SETTINGS, ModelRegistry(*models), PriceList(SETTINGS.prices, policy), policy)

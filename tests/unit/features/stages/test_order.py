@@ -36,7 +36,6 @@ from tests.unit.features.stages.features import (
     quota,
     recall,
     routing,
-    shadows,
 )
 from tests.unit.features.stages.tool_programs import tool_results
 
@@ -45,7 +44,6 @@ _EXPERIMENT = {
         {
             "name": "tone",
             "experiment": "tone",
-            "shadow": 1.0,
             "arms": [{"model": "small", "weight": 1}, {"model": "default", "weight": 0}],
         }
     ]
@@ -76,10 +74,6 @@ def _quota(setup: Setup) -> None:
 
 def _routing(setup: Setup) -> None:
     setup.features.append(routing(policy_of(**_EXPERIMENT), setup.models))
-
-
-def _shadow(setup: Setup) -> None:
-    setup.features.append(shadows(policy_of(**_EXPERIMENT), setup.models))
 
 
 def _masking(setup: Setup) -> None:
@@ -120,7 +114,6 @@ FEATURES: dict[str, Callable[[Setup], None]] = {
     "recall": _recall,
     "cache": _cache,
     "best_of": _best_of,
-    "shadow": _shadow,
 }
 
 
@@ -137,8 +130,8 @@ def check(told: Told, setup: Setup, names: Sequence[str]) -> None:
     assert turn is not None
     assert row is not None
     has = defaultdict(bool, dict.fromkeys(names, True))
-    prompts = [prompt for one in setup.models for prompt in words_of(one).prompts if "#shadow" not in prompt]
-    answers = [job for one in setup.models for job in words_of(one).jobs if "#shadow" not in job.id]
+    prompts = [prompt for one in setup.models for prompt in words_of(one).prompts]
+    answers = [job for one in setup.models for job in words_of(one).jobs]
     writer = "small@1" if has["routing"] else "default@1"
     assert turn.answer == told.text
     assert turn.model_version == told.end.model_version == writer
@@ -165,8 +158,6 @@ def check(told: Told, setup: Setup, names: Sequence[str]) -> None:
     assert told.end.usage.completion_tokens == told.end.index + told.plan.other_tokens
     assert (told.plan.other_tokens > 0) == has["best_of"]
     assert (told.outcome.cost > 0) == has["quota"]
-    is_compared = has["shadow"] and has["routing"] and not (has["tools"] or has["best_of"])
-    assert len(told.outputs("comparisons")) == is_compared
     assert not told.letters
 
 
