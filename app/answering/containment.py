@@ -22,9 +22,8 @@ from app.delivery.observer import Observer
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.tokens import EventRefusedError, EventTooLargeError
-from app.wire.error import ErrorCode, WireError
+from app.wire.error import ErrorCode, WireError, shortened
 from app.wire.event import ErrorInfo, EventType, TokenEvent
-from app.wire.limits import shortened
 from models.interface.unexpected import type_and_line
 from models.served.registry import ServedModel
 

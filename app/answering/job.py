@@ -12,10 +12,10 @@ from app.answering.dialogue import Dialogue, chat_message, check_dialogue, past_
 from app.private.forms import MaskedForm
 from app.settings import Settings
 from app.wire.ids import seed_for
-from app.wire.limits import MAX_PROMPT_LOGPROBS, MAX_RECORD_BYTES, TOOL_ROUNDS
-from app.wire.request import Priority, Request, Role
+from app.wire.record_size import MAX_RECORD_BYTES
+from app.wire.request import MAX_PROMPT_LOGPROBS, Priority, Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
-from app.wire.tools import NamedTool
+from app.wire.tools import TOOL_ROUNDS, NamedTool
 from app.wire.validation import prompt_bytes
 from models.interface.chat import PastTurn
 from models.interface.generation import (

@@ -19,7 +19,9 @@ from app.delivery.record import Outgoing, Record, outgoing
 from app.settings import Settings
 from app.wire.error import WireError
 from app.wire.event import ErrorInfo, EventType, Plan, TokenEvent
-from app.wire.limits import MAX_RECORD_BYTES, MAX_USER_LENGTH, json_bytes
+from app.wire.ids import MAX_USER_LENGTH
+from app.wire.json_codec import json_bytes
+from app.wire.record_size import MAX_RECORD_BYTES
 from app.wire.tools import ToolCall
 from app.wire.turn import Timing, Turn
 from models.interface.chat import ModelCall

@@ -33,7 +33,7 @@ from app.delivery.resume.tokens import EventTooLargeError
 from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import FILTERED, IGNORED, OUTSIDE, Plan, TokenEvent
-from app.wire.limits import MAX_KEPT_BYTES
+from app.wire.record_size import MAX_KEPT_BYTES
 from models.interface.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
 from models.prompts.builder import BuiltPrompt, PromptError, PromptTooLong
 from models.served.registry import ModelRegistry, ServedModel

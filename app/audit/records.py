@@ -9,8 +9,7 @@ from app.wire.audit import AuditAction, AuditRecord
 from app.wire.control import Audit
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
-from app.wire.ids import tenant_of
-from app.wire.limits import MAX_USER_LENGTH
+from app.wire.ids import MAX_USER_LENGTH, tenant_of
 
 OPERATOR = "parley"
 """The user of what a worker does by itself."""

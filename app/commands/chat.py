@@ -19,7 +19,7 @@ from app.process.printable import printable, printable_json
 from app.reader import Following, Update
 from app.wire.error import ErrorCode
 from app.wire.event import ATTEMPT, PLAN, ErrorInfo, EventType, Notice
-from app.wire.limits import is_conversation_id, is_text, is_user_id
+from app.wire.ids import is_conversation_id, is_text, is_user_id
 from app.wire.request import DEFAULT_CONVERSATION
 from models.interface.generation import FinishReason
 

@@ -11,7 +11,7 @@ from app.chat_session import ChatSession
 from app.commands.background import BackgroundLoop
 from app.commands.search import find, print_hits
 from app.commands.terminal import note
-from app.wire.limits import is_conversation_id
+from app.wire.ids import is_conversation_id
 
 _HELP = """\
 /new [NAME]     start a conversation, or continue the one with that name

@@ -17,7 +17,7 @@ from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.control import Cancel, Erase, EraseConversation
 from app.wire.control import erase as erase_of
-from app.wire.limits import MAX_NAME_LENGTH, REQUEST_ID_FORM, is_conversation_id, is_request_id, is_user_id
+from app.wire.ids import MAX_NAME_LENGTH, REQUEST_ID_FORM, is_conversation_id, is_request_id, is_user_id
 from tables.erasures import Scope
 
 if TYPE_CHECKING:

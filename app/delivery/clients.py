@@ -25,7 +25,7 @@ from app.delivery.record import SOURCES
 from app.kafka.clients import stop
 from app.kafka.shared_metadata import SharedMetadata, SharingConsumer, SharingProducer
 from app.settings import Settings
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 from tables.records import Table
 
 log = logging.getLogger(__name__)

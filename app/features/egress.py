@@ -26,7 +26,7 @@ from app.policy.file import Policy
 from app.policy.foreign import EgressRules
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import EventType, TokenEvent
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 
 log = logging.getLogger(__name__)
 

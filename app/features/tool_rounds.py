@@ -31,9 +31,8 @@ from app.features.open_calls import OpenCalls
 from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import TOOL_CALLS, TOOL_RESULTS, Plan
-from app.wire.limits import TOOL_TIMEOUT_MS
 from app.wire.tool_records import ToolCallRecord
-from app.wire.tools import ToolCall, ToolMode
+from app.wire.tools import TOOL_TIMEOUT_MS, ToolCall, ToolMode
 from models.interface.chat import ModelCall
 from models.interface.generation import End, FinishReason
 from tables import records

@@ -24,7 +24,7 @@ from app.policy.check import read_policy
 from app.policy.file import Policy, PolicyError
 from app.settings import Settings
 from app.settings.kafka import SEGMENT_S, TopicName
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 
 CONNECT_TIMEOUT_S = 5.0
 LEADERS_TIMEOUT_S = 30.0

@@ -17,7 +17,7 @@ from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, Policy, Policy
 from app.policy.foreign import foreign_mistakes
 from app.policy.mistakes import read_table
 from app.settings import Settings
-from app.wire.limits import MAX_NAME_LENGTH
+from app.wire.ids import MAX_NAME_LENGTH
 
 MAX_POLICY_BYTES = 1 << 20
 

@@ -11,8 +11,7 @@ from app.policy.foreign import EgressRules, IntakeRules
 from app.policy.guard_rules import GuardRules
 from app.policy.mistakes import Mistake, url_mistake
 from app.settings.model import option_mistake
-from app.wire.limits import MAX_RECALL
-from app.wire.request import Priority
+from app.wire.request import MAX_RECALL, Priority
 
 DEFAULT_MODEL = "default"
 """The name of `PARLEY_MODEL`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from app.tools.tool import Tool, ToolError
-from app.wire.limits import MAX_TOOLS
+from app.wire.tools import MAX_TOOLS
 
 if TYPE_CHECKING:
     from mcp import Client

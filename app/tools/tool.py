@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from app.wire.limits import is_tool_name
+from app.wire.ids import is_tool_name
 
 
 class ToolError(Exception):

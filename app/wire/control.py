@@ -6,6 +6,10 @@ from typing import Literal
 
 import msgspec
 
+MAX_TIME_MS = 253_402_300_799_999
+"""The end of the year 9999: later times are none for calendars."""
+MAX_COUNT = 2**31 - 1
+
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="cancel"):
     """End the answer to one request; the text so far is kept."""

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from app.wire.error import WireError
+from app.wire.error import MAX_MESSAGE_LENGTH, WireError
 from app.wire.headers import Headers, pairs_of
-from app.wire.limits import MAX_MESSAGE_LENGTH, MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 
 ERROR_CODE = "error-code"
 ERROR_MESSAGE = "error-message"

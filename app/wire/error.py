@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import enum
 
-from app.wire.limits import shortened
 from app.wire.request import DEFAULT_CONVERSATION
+
+MAX_MESSAGE_LENGTH = 1000
+"""Characters of an error's message: it may quote invalid input, which may be a megabyte."""
+
+
+def shortened(message: str) -> str:
+    """The message of an error, cut to `MAX_MESSAGE_LENGTH`."""
+    return message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[: MAX_MESSAGE_LENGTH - 3]}..."
 
 
 class ErrorCode(enum.StrEnum):

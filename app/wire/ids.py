@@ -1,14 +1,47 @@
-"""Request ids, and what is derived from an id: partition, seed and tenant."""
+"""Ids and names: their forms, and what is derived from one: partition, seed and tenant."""
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
+from typing import TypeGuard
 
 import uuid_utils
 from aiokafka.partitioner import murmur2
 
 SEPARATOR = "/"
 """Between tenant and user in the `user_id` of a tenant's user."""
+MAX_NAME_LENGTH = 256
+MAX_USER_LENGTH = 128
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_REQUEST_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,64}")
+REQUEST_ID_FORM = "1-64 of A-Z a-z 0-9 . _ : -, and not . or .."
+"""Dots alone would name another resource in a URL."""
+
+
+def is_request_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and _REQUEST_ID.fullmatch(value) is not None
+
+
+def is_tool_name(value: str) -> bool:
+    return _TOOL_NAME.fullmatch(value) is not None
+
+
+def is_user_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and 1 <= len(value) <= MAX_USER_LENGTH and is_text(value)
+
+
+def is_conversation_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and len(value) <= MAX_NAME_LENGTH and is_text(value)
+
+
+def is_text(value: str) -> bool:
+    """Whether it has no lone surrogate: so Python keeps a byte that is not UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def new_request_id() -> str:

@@ -17,8 +17,8 @@ from app.wire import json_codec, parley_pb2
 from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.headers import Headers, WireFormat, format_of
+from app.wire.ids import is_user_id
 from app.wire.json_codec import MalformedError, check_depth, without_mark
-from app.wire.limits import is_user_id
 from app.wire.request import Request
 from app.wire.unsupported import UNSUPPORTED
 

@@ -17,10 +17,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from app.wire.limits import MAX_BRACKETS, MAX_DEPTH, MAX_DIGITS
-
 T = TypeVar("T")
 
+MAX_DEPTH = 32
+"""Levels of nesting of a record, itself included: Protobuf's own limit of 100 leaves this for `metadata`."""
+MAX_BRACKETS = 25_000
+"""Objects and lists of a record or body. An empty one takes 2 bytes as JSON and 64 as a Python object, so a limit in
+bytes bounds neither memory nor the time for which the event loop waits.
+"""
+MAX_DIGITS = 300
+"""Of a number in JSON: fewer than the largest float has."""
 _ENCODER = msgspec.json.Encoder()
 _LONG_NUMBER = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_DIGITS + 1))
 _CUT_OFF = "Input data was truncated"
@@ -37,6 +43,11 @@ class MalformedError(ValueError):
 
 def encode(record: object) -> bytes:
     return _ENCODER.encode(record)
+
+
+def json_bytes(text: str) -> int:
+    """The length of the text within a JSON string."""
+    return len(encode(text)) - 2
 
 
 def decode(value: bytes, record_type: Any) -> Any:

@@ -17,8 +17,7 @@ from app.wire.audit import AuditRecord
 from app.wire.control import Audit, Cancel, Control, Erase, EraseConversation
 from app.wire.erasure import Erasure
 from app.wire.event import TokenEvent
-from app.wire.json_codec import MalformedError
-from app.wire.limits import MAX_BRACKETS, MAX_DEPTH
+from app.wire.json_codec import MAX_BRACKETS, MAX_DEPTH, MalformedError
 from app.wire.request import Request
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn

@@ -1,8 +1,19 @@
-"""How large a record is: key, value and headers. Whatever bounds bytes of records counts with these functions."""
+"""How large a record is, and how large it may be. Whatever bounds bytes of records counts with these functions."""
 
 from __future__ import annotations
 
 from app.wire.headers import HeaderPairs, WireFormat, format_of
+
+MAX_RECORD_BYTES = 1 << 20
+"""Of a record on any topic; `max.message.bytes`."""
+MAX_TURN_BYTES = MAX_RECORD_BYTES - (16 << 10)
+"""For prompt and answer of a turn together, as JSON; the rest is for its other fields, key and headers."""
+MAX_QUESTION_BYTES = MAX_TURN_BYTES // 2
+MAX_KEPT_BYTES = 3 * MAX_TURN_BYTES // 4
+"""Of what a turn keeps beside the answer: the question, its context, calls, results and private values."""
+MAX_PRIVATE_VALUES = 4096
+MAX_PRIVATE_BYTES = 192 << 10
+"""Of the private values of one request, as JSON: they stand in its plan, beside turns that are recalled."""
 
 # Measured sizes as Python objects: an object of JSON, another value, and a header with its name.
 _OBJECT_BYTES = 256

@@ -9,19 +9,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from app.wire.limits import (
-    INT64,
-    MAX_BEST_OF,
-    MAX_PENALTY,
-    MAX_RECALL,
-    MAX_STOP_WINDOW,
-    MAX_TOOL_TIMEOUT_MS,
-    MAX_TOP_LOGPROBS,
-    MIN_REPETITION_PENALTY,
-)
 from app.wire.response_format import ResponseFormat
-from app.wire.tools import MessageToolCall, ToolChoice, ToolField, ToolMode, ToolResult
+from app.wire.tools import MAX_TOOL_TIMEOUT_MS, MessageToolCall, ToolChoice, ToolField, ToolMode, ToolResult
 
+INT64 = range(-(2**63), 2**63)
+MAX_STOP_STRINGS = 16
+MAX_STOP_LENGTH = 256
+MAX_TOP_LOGPROBS = 20
+MAX_RECALL = 20
+MAX_BEST_OF = 8
+MAX_STOP_WINDOW = 1024
+MAX_PROMPT_LOGPROBS = 4096  # entries of one event, which is one record
+MAX_LOGIT_BIASES = 1024
+MAX_LOGIT_BIAS = 100
+MAX_PENALTY = 2
+MIN_REPETITION_PENALTY = 0.01  # logits are divided by it
+MAX_METADATA_BYTES = 16384
+MAX_TEMPLATE_VALUES_BYTES = 4096
+MAX_MESSAGES = 2048
+MAX_TOKEN_ID = 2**31 - 1
 DEFAULT_CONVERSATION = "default"
 TemplateValues = dict[str, str | int | float | bool | None]
 

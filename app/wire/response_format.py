@@ -17,6 +17,11 @@ from typing import Any
 
 import msgspec
 
+MAX_CHOICES = 1024
+MAX_CHOICE_LENGTH = 4096
+MAX_REGEX_LENGTH = 4096
+MAX_SCHEMA_BYTES = 65536
+
 
 class FormatType(enum.StrEnum):
     TEXT = "text"

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from app.wire.headers import WireFormat
+from app.wire.ids import is_conversation_id, is_request_id, is_user_id
 from app.wire.json_codec import top_level, without_mark
-from app.wire.limits import is_conversation_id, is_request_id, is_user_id
 from app.wire.request import DEFAULT_CONVERSATION
 
 _PROTOBUF_FIELDS = {1: "request_id", 2: "user_id", 3: "conversation_id"}

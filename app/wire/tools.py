@@ -9,6 +9,13 @@ import msgspec
 
 from models.interface.chat import ModelCall
 
+MAX_TOOLS = 128
+MAX_TOOL_CALLS = 128
+MAX_TOOL_TIMEOUT_MS = 3_600_000
+TOOL_TIMEOUT_MS = 60_000  # of requests that name none
+TOOL_ROUNDS = 8
+"""How often one answer may call tools over Kafka."""
+
 
 class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`parameters` is the JSON schema of the arguments. A call conforms to it, unless the schema cannot be followed: a

@@ -9,43 +9,48 @@ from typing import Any
 
 import msgspec
 
-from app.wire.control import Audit, Cancel, Control, Erase, EraseConversation
+from app.wire.control import MAX_COUNT, MAX_TIME_MS, Audit, Cancel, Control, Erase, EraseConversation
 from app.wire.error import ErrorCode, WireError
-from app.wire.ids import partition_for, tenant_of
-from app.wire.incoming import PROMPTS
-from app.wire.json_codec import MalformedError, check_depth, check_digits
-from app.wire.limits import (
-    INT64,
-    MAX_CHOICE_LENGTH,
-    MAX_CHOICES,
-    MAX_COUNT,
-    MAX_LOGIT_BIAS,
-    MAX_LOGIT_BIASES,
-    MAX_MESSAGES,
-    MAX_METADATA_BYTES,
+from app.wire.ids import (
     MAX_NAME_LENGTH,
-    MAX_QUESTION_BYTES,
-    MAX_REGEX_LENGTH,
-    MAX_SCHEMA_BYTES,
-    MAX_STOP_LENGTH,
-    MAX_STOP_STRINGS,
-    MAX_TEMPLATE_VALUES_BYTES,
-    MAX_TIME_MS,
-    MAX_TOKEN_ID,
-    MAX_TOOL_CALLS,
-    MAX_TOOLS,
     MAX_USER_LENGTH,
     REQUEST_ID_FORM,
     is_conversation_id,
     is_request_id,
     is_tool_name,
     is_user_id,
-    json_bytes,
+    partition_for,
+    tenant_of,
 )
-from app.wire.request import DEFAULT_CONVERSATION, RANGES, Message, Request, Role
-from app.wire.response_format import FormatType, ResponseFormat
+from app.wire.incoming import PROMPTS
+from app.wire.json_codec import MalformedError, check_depth, check_digits, json_bytes
+from app.wire.record_size import MAX_QUESTION_BYTES
+from app.wire.request import (
+    DEFAULT_CONVERSATION,
+    INT64,
+    MAX_LOGIT_BIAS,
+    MAX_LOGIT_BIASES,
+    MAX_MESSAGES,
+    MAX_METADATA_BYTES,
+    MAX_STOP_LENGTH,
+    MAX_STOP_STRINGS,
+    MAX_TEMPLATE_VALUES_BYTES,
+    MAX_TOKEN_ID,
+    RANGES,
+    Message,
+    Request,
+    Role,
+)
+from app.wire.response_format import (
+    MAX_CHOICE_LENGTH,
+    MAX_CHOICES,
+    MAX_REGEX_LENGTH,
+    MAX_SCHEMA_BYTES,
+    FormatType,
+    ResponseFormat,
+)
 from app.wire.tool_records import ToolResultRecord
-from app.wire.tools import NamedTool, ToolField, ToolMode
+from app.wire.tools import MAX_TOOL_CALLS, MAX_TOOLS, NamedTool, ToolField, ToolMode
 from models.interface.unexpected import type_and_line
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from app.features.tool_rounds import CANCELLED, TIMED_OUT
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import WireError
-from app.wire.limits import TOOL_ROUNDS
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
+from app.wire.tools import TOOL_ROUNDS
 from app.wire.turn import Turn
 from models.interface.chat import ChatMessage, ModelCall, PastTurn
 from models.interface.generation import FinishReason

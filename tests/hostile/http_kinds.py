@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 
 CHAT = "/v1/chat/completions"
 _HI = {"role": "user", "content": "hi"}

@@ -23,7 +23,7 @@ from app.delivery.record import SOURCES
 from app.kafka.reading import UnreadableRecord
 from app.settings import Settings
 from app.wire.ids import partition_for
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 from tests.simulation.broker import Broker, Entry, Log, Transaction
 from tests.simulation.world import SteppedLoop
 

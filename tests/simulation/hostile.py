@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from aiokafka import TopicPartition
 
 from app.wire.ids import partition_for
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 from tests.bad_records import BAD
 from tests.simulation.analyzer import MANY_VALUES, NO_VERDICT
 from tests.simulation.sabotage import DEADLY, DEATH, EXCEPTIONS, MODELS, STAGES

@@ -26,7 +26,7 @@ from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.ids import partition_for
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 from models.interface.generation import Job
 from models.served.paced import VERSION, BytePrompts
 from tests.faults.load import TOOLS

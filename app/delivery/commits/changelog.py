@@ -25,7 +25,7 @@ from app.kafka.reading import check_readable
 from app.kafka.topic_config import Bound, Rule, enforce
 from app.settings import Settings
 from app.settings.kafka import COMPACTION_LAG_S
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 from tables.records import RowChange, Table
 from tables.store import Fingerprint, PartitionStore
 

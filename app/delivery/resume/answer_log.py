@@ -19,7 +19,7 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.accepted import Accepted
 from app.delivery.resume.beside import Beside
 from app.delivery.resume.tokens import TokenLog
-from app.wire.error import ErrorCode
+from app.wire.error import ErrorCode, shortened
 from app.wire.event import (
     DEGRADED,
     PLAN,
@@ -31,7 +31,8 @@ from app.wire.event import (
     Plan,
     TokenEvent,
 )
-from app.wire.limits import MAX_TURN_BYTES, json_bytes, shortened
+from app.wire.json_codec import json_bytes
+from app.wire.record_size import MAX_TURN_BYTES
 from app.wire.tools import ToolCall, ToolCallDelta
 from models.interface.chat import ModelCall
 from models.interface.generation import Delta, End, FinishReason, TokenLogprob, Usage

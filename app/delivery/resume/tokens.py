@@ -28,7 +28,7 @@ from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.token_pace import TokenPace
 from app.wire.codec import encode
 from app.wire.event import TokenEvent
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 
 
 class EventTooLargeError(Exception):

@@ -53,7 +53,7 @@ from app.private.put_back import PutBack, Written
 from app.private.value import PrivateValue
 from app.wire.error import ErrorCode
 from app.wire.event import Plan
-from app.wire.limits import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES
+from app.wire.record_size import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES
 from app.wire.request import Request, Role
 from app.wire.turn import Turn
 from models.interface.chat import ChatMessage

@@ -18,7 +18,7 @@ from app.gateway.edge import bounds
 from app.gateway.edge.errors import ApiError, error_of, invalid
 from app.wire.error import ErrorCode
 from app.wire.event import EventType, TokenEvent
-from app.wire.limits import is_request_id
+from app.wire.ids import is_request_id
 from app.wire.request import Request
 
 _LARGEST_INDEX = 2**53

@@ -23,7 +23,7 @@ from app.gateway.edge.errors import ApiError, error_of
 from app.gateway.edge.slow_readers import unsent
 from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
-from app.wire.limits import REQUEST_ID_FORM, is_request_id
+from app.wire.ids import REQUEST_ID_FORM, is_request_id
 
 TOO_SLOW = 1013
 RESTARTS = 1012

@@ -50,8 +50,7 @@ from app.policy.watch import PolicyWatch
 from app.settings import Settings
 from app.settings.kafka import TopicName
 from app.telemetry.tracing import Tracing
-from app.wire.limits import MAX_BEST_OF
-from app.wire.request import Request
+from app.wire.request import MAX_BEST_OF, Request
 from app.wire.turn import Turn
 from models.files.adapter_folders import adapter_folders
 from models.interface.unexpected import type_and_line

@@ -22,7 +22,7 @@ from app.gateway.edge.errors import ApiError, client_left, invalid
 from app.process.tune_interpreter import uncollected
 from app.wire.error import ErrorCode
 from app.wire.json_codec import MalformedError, check_brackets, check_depth
-from app.wire.limits import MAX_MESSAGES
+from app.wire.request import MAX_MESSAGES
 
 MAX_BODY_BYTES = 1024 * 1024
 _SMALL_BYTES = 16 * 1024

@@ -19,7 +19,7 @@ from app.gateway.edge.errors import ApiError, invalid
 from app.gateway.edge.origins import is_loopback
 from app.settings import Settings
 from app.wire.error import ErrorCode
-from app.wire.limits import is_conversation_id, is_user_id
+from app.wire.ids import is_conversation_id, is_user_id
 
 DEVELOPER = "dev"
 _BEARER = "bearer."

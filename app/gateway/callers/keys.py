@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from enum import IntEnum
 
-from app.wire.limits import MAX_USER_LENGTH
+from app.wire.ids import MAX_USER_LENGTH
 
 MIN_KEY_LENGTH = 16
 ANY_USER = "*"

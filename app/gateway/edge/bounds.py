@@ -5,7 +5,7 @@ These are no settings: each is far above what one caller needs, and all together
 
 from __future__ import annotations
 
-from app.wire.limits import MAX_MESSAGES
+from app.wire.request import MAX_MESSAGES
 
 STREAMS_OF_USER = 2000
 SOCKETS_OF_KEY = 500

@@ -16,8 +16,7 @@ from app.gateway.edge.errors import ApiError, invalid, renamed
 from app.gateway.openai.messages import Arguments, Content, OpenAIMessage, arguments_of, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
-from app.wire.ids import new_request_id
-from app.wire.limits import is_request_id
+from app.wire.ids import is_request_id, new_request_id
 from app.wire.request import Message, Request, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.tools import FunctionCall, MessageToolCall, ToolMode

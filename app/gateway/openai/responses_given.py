@@ -17,9 +17,8 @@ from app.gateway.edge.errors import invalid
 from app.gateway.openai.responses_body import InputItem, ResponsesBody, TextFormat
 from app.gateway.openai.tools import AllowedTools, ChoiceBody, flat, tools_of
 from app.wire.headers import HeaderPairs
-from app.wire.limits import MAX_METADATA_BYTES, MAX_SCHEMA_BYTES
-from app.wire.request import Message, Request, Role
-from app.wire.response_format import ResponseFormat
+from app.wire.request import MAX_METADATA_BYTES, Message, Request, Role
+from app.wire.response_format import MAX_SCHEMA_BYTES, ResponseFormat
 
 RESPONSE = "response"
 """The header's name."""

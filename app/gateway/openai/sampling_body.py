@@ -12,8 +12,7 @@ from app.gateway.callers.identity import Identity
 from app.gateway.edge.errors import ApiError, invalid, renamed
 from app.wire.error import ErrorCode
 from app.wire.ids import new_request_id
-from app.wire.limits import INT64
-from app.wire.request import Priority, Request, SamplingFields
+from app.wire.request import INT64, Priority, Request, SamplingFields
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 
 MAX_CHOICES = 128

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from aiokafka import AIOKafkaProducer
 
 from app.wire.event import EventType
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 from tests.integration.worker.client import Client
 
 Headers = list[tuple[str, bytes]]

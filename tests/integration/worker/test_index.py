@@ -8,7 +8,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from app.local.milvus import MilvusNode
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.unreadable import bomb, named, produce
 from tests.integration.worker.client import Client

@@ -13,7 +13,8 @@ from app.delivery.commits.commit import Commit
 from app.delivery.record import Outgoing
 from app.settings import Settings
 from app.wire.event import TokenEvent
-from app.wire.limits import MAX_RECORD_BYTES, json_bytes
+from app.wire.json_codec import json_bytes
+from app.wire.record_size import MAX_RECORD_BYTES
 from models.interface.chat import ModelCall
 from models.interface.generation import Delta, End, FinishReason, Usage
 from models.tools.parser import CallDelta

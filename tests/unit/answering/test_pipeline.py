@@ -16,7 +16,7 @@ from app.delivery.inflight import InFlight
 from app.delivery.resume.quarantine import MOST_ATTEMPTS
 from app.policy.file import Policy
 from app.wire.event import ATTEMPT, IGNORED, EventType, Notice, TokenEvent
-from app.wire.limits import MAX_KEPT_BYTES
+from app.wire.record_size import MAX_KEPT_BYTES
 from models.interface.chat import ChatMessage, ModelCall
 from models.interface.generation import End, FinishReason, Job, Stream, StreamEvent, Usage
 from tables import records

@@ -18,7 +18,7 @@ from app.delivery.record import REQUESTS, Record
 from app.private.value import PrivateValue
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import NO_PLAN, Plan
-from app.wire.limits import MAX_KEPT_BYTES, MAX_QUESTION_BYTES, MAX_RECORD_BYTES
+from app.wire.record_size import MAX_KEPT_BYTES, MAX_QUESTION_BYTES, MAX_RECORD_BYTES
 from app.wire.request import Message
 from app.wire.tools import ToolResult
 from models.interface.chat import ChatMessage, ModelCall

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from app.answering.kept import commit_of, kept_bytes
 from app.features.tool_rounds import ToolsOverKafka
 from app.wire.event import NO_PLAN
-from app.wire.limits import MAX_QUESTION_BYTES
+from app.wire.record_size import MAX_QUESTION_BYTES
 from app.wire.tools import ToolMode
 from models.interface.chat import ModelCall
 from tables import records

@@ -12,7 +12,7 @@ from app.foreign.mapping import record_of, request_of
 from app.foreign.source import ForeignSource, source_of
 from app.policy.foreign import EgressRules, IntakeRules
 from app.wire.error import WireError
-from app.wire.limits import is_request_id
+from app.wire.ids import is_request_id
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason, Usage
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.policy.check import checked, read_policy
 from app.settings import Settings
-from app.wire.limits import MAX_USER_LENGTH
+from app.wire.ids import MAX_USER_LENGTH
 
 SETTINGS = Settings(_env_file=None)
 CONTRACT = """

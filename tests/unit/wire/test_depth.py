@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.wire.json_codec import (
+    MAX_DEPTH,
+    MAX_DIGITS,
     MalformedError,
     _depths,
     _may_have_long_number,
@@ -19,7 +21,6 @@ from app.wire.json_codec import (
     check_digits,
     top_level,
 )
-from app.wire.limits import MAX_DEPTH, MAX_DIGITS
 
 texts = st.text(st.sampled_from('"\\[]{}a\n'), max_size=8)
 values = st.recursive(

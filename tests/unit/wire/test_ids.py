@@ -7,8 +7,8 @@ from aiokafka.partitioner import DefaultPartitioner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.wire.ids import new_request_id, partition_for, seed_for
-from app.wire.limits import INT64, is_request_id
+from app.wire.ids import is_request_id, new_request_id, partition_for, seed_for
+from app.wire.request import INT64
 from tests.unit.wire import records
 
 

@@ -21,8 +21,7 @@ from app.gateway.asking.openapi import replies, shape
 from app.gateway.callers.keys import CallerRole
 from app.gateway.edge.errors import ApiError, json_response
 from app.wire.error import ErrorCode
-from app.wire.ids import tenant_of
-from app.wire.limits import is_user_id
+from app.wire.ids import is_user_id, tenant_of
 from tables.erasures import Scope
 
 router = APIRouter(prefix="/v1/admin", tags=["admin"])

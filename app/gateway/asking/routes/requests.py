@@ -19,7 +19,7 @@ from app.gateway.edge.errors import ApiError, invalid, json_response
 from app.gateway.edge.while_connected import while_connected
 from app.reader import Answer
 from app.wire.error import ErrorCode
-from app.wire.limits import REQUEST_ID_FORM, is_request_id
+from app.wire.ids import REQUEST_ID_FORM, is_request_id
 
 router = APIRouter(prefix="/v1/requests", tags=["requests"])
 

@@ -15,7 +15,7 @@ from app.gateway.edge.while_connected import while_connected
 from app.search.rows import TurnSide
 from app.search.vector_store import Query
 from app.wire.error import ErrorCode
-from app.wire.limits import INT64
+from app.wire.request import INT64
 from tables.erasures import Scope
 
 router = APIRouter(prefix="/v1", tags=["history"])

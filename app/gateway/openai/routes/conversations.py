@@ -22,7 +22,7 @@ from app.gateway.edge.errors import invalid, json_response
 from app.gateway.edge.while_connected import while_connected
 from app.gateway.openai.conversation import ConversationBody, described, items_of
 from app.gateway.openai.pages import LIST, Entry, Order, cut, page_of
-from app.wire.limits import MAX_NAME_LENGTH, is_conversation_id
+from app.wire.ids import MAX_NAME_LENGTH, is_conversation_id
 from app.wire.turn import Turn
 from tables.erasures import Scope
 

@@ -11,7 +11,7 @@ from app.features.cache.recordings import Recording, RecordingState, ResponseCac
 from app.policy.file import CacheRules, Policy
 from app.wire.codec import encode
 from app.wire.event import EventType, Logprob, TokenEvent
-from app.wire.limits import MAX_RECORD_BYTES
+from app.wire.record_size import MAX_RECORD_BYTES
 from app.wire.request import Request
 from app.wire.tools import ToolMode
 from models.interface.generation import (

@@ -26,7 +26,7 @@ from app.private.mask import Mask
 from app.private.value import PrivateValue
 from app.wire.error import ErrorCode
 from app.wire.event import Plan, RecalledTurn
-from app.wire.limits import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES
+from app.wire.record_size import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES
 from models.interface.generation import Delta, End, FinishReason, Usage
 from tables.records import Conversation, KeptTurn, Table
 from tables.tool_calls import ToolRounds

@@ -21,7 +21,7 @@ from app.gateway.edge.errors import ApiError
 from app.gateway.edge.metrics import GatewayMetrics
 from app.gateway.openai.chat_body import ChatBody
 from app.settings import Settings
-from app.wire.limits import MAX_MESSAGES
+from app.wire.request import MAX_MESSAGES
 
 
 def gateway_with(**settings: Any) -> Gateway:
