@@ -33,7 +33,6 @@ LONGEST_LINE = 180
 LONG_LINES = {
     # pages that have longer ones still
     "CHANGELOG.md",
-    "CONTRIBUTING.md",
     "app/audit/README.md",
     "app/gateway/README.md",
     "app/gateway/openai/README.md",
@@ -63,7 +62,7 @@ LONG_LINES = {
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
     "CHANGELOG.md": 260,
-    "CONTRIBUTING.md": 2_290,
+    "CONTRIBUTING.md": 1_950,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 600,
@@ -80,7 +79,7 @@ BUDGETS = {
     "docs/README.md": 270,
     "docs/chart.md": 1_160,
     "docs/commands.md": 990,
-    "docs/concepts.md": 740,
+    "docs/concepts.md": 1_100,
     "docs/engines.md": 2_180,
     "docs/errors.md": 480,
     "docs/foreign-records.md": 1_440,
@@ -100,7 +99,7 @@ BUDGETS = {
     "docs/operations/topics.md": 150,
     "docs/operations/upgrades.md": 200,
     "docs/policy.md": 2_720,
-    "docs/request-path.md": 810,
+    "docs/request-path.md": 1_000,
     "docs/security.md": 570,
     "docs/settings.md": 1_800,
     "docs/sizing.md": 2_480,
@@ -209,7 +208,7 @@ def test_every_finish_reason_is_in_each_list_of_them() -> None:
 
 
 def test_contributing_names_each_place_that_treats_reasons_differently() -> None:
-    (row,) = re.findall(r"^\| a finish reason \|(.*)$", CONTRIBUTING, re.MULTILINE)
+    (row,) = re.findall(r"^- \*\*a finish reason\*\*:(.*?)^- \*\*", CONTRIBUTING, re.MULTILINE | re.DOTALL)
     sources = [path for path in (ROOT / "app").rglob("*.py") if "node_modules" not in path.parts]
     lists = {path for path in sources if len(re.findall(r"FinishReason\.[A-Z_]+[,}:]", path.read_text())) > 1}
     makers = {ROOT / "app/answering/pipeline.py", ROOT / "app/features/tool_rounds.py"}
@@ -324,8 +323,8 @@ def test_the_glossary_names_what_the_code_has() -> None:
         for node in ast.walk(ast.parse((ROOT / file).read_text()))
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
     }
-    glossary = CONTRIBUTING.partition("## Glossary")[2].partition("\n## ")[0]
-    rows = [line for line in glossary.splitlines() if line.startswith("| ")][1:]
+    concepts = (ROOT / "docs" / "concepts.md").read_text()
+    rows = [line for line in concepts.splitlines() if line.startswith("| ") and not line.startswith("| word |")]
     named = [part for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[3]) for part in name.split(".")]
     assert len(named) > 25
     assert sorted(set(named) - defined) == []
