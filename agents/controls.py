@@ -37,11 +37,10 @@ from app.delivery.partition import Partition, State
 from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, Outgoing, Record, outgoing
 from app.settings import Settings
-from app.wire.codec import decode
+from app.wire.codec import FORWARDED, decode, is_forwarded
 from app.wire.control import Audit, Cancel, Control, Erase, EraseConversation, erase
 from app.wire.erasure import Erasure
 from app.wire.error import WireError
-from app.wire.headers import FORWARDED, is_forwarded
 from app.wire.validation import check_partition, validate_control
 from models.interface.generation import FinishReason
 from tables import records

@@ -57,8 +57,8 @@ from app.foreign.topics import create_foreign_topics
 from app.policy.file import Policy
 from app.policy.foreign import IntakeRules
 from app.settings import Settings
+from app.wire.codec import trace_headers_of
 from app.wire.error import ErrorCode, WireError
-from app.wire.headers import trace_headers_of
 from app.wire.ids import partition_for
 from app.wire.record_size import record_bytes
 from tables import records

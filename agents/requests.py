@@ -30,10 +30,9 @@ from app.delivery.resume.quarantine import AttemptCount, lost_attempts
 from app.delivery.resume.recovery import RequestKey
 from app.foreign.source import source_of
 from app.settings import Settings
+from app.wire.codec import explained, ignored_fields, read_request, trace_headers_of
 from app.wire.error import WireError
 from app.wire.event import NO_PLAN
-from app.wire.headers import trace_headers_of
-from app.wire.incoming import explained, ignored_fields, read_request
 from app.wire.request import Request
 from app.wire.validation import check_partition, validate_request, with_tenant
 from models.interface.fair_slots import owners_of

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 
 from app.delivery.commits.audit_chain import hash_of
 from app.wire.audit import AuditRecord
-from app.wire.codec import decode
+from app.wire.codec import Headers, decode
 from app.wire.error import WireError
-from app.wire.headers import Headers
 from tables.records import AuditHead
 
 

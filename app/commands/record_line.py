@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 
 from app.wire.audit import AuditRecord
-from app.wire.codec import decode
+from app.wire.codec import WireFormat, decode, format_of
 from app.wire.control import Control
 from app.wire.dead_letters import cause_from
 from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
-from app.wire.headers import WireFormat, format_of
 from app.wire.request import Request
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn

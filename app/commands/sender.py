@@ -17,11 +17,10 @@ from app.commands.terminal import note
 from app.kafka.clients import partitions_of, producer, start, stop
 from app.process.printable import printable_json
 from app.settings import Settings
-from app.wire.codec import decode, encode
+from app.wire.codec import decode, encode, ignored_fields, unknown_fields
 from app.wire.control import Control
 from app.wire.error import ErrorCode, WireError
 from app.wire.ids import new_request_id
-from app.wire.incoming import ignored_fields, unknown_fields
 from app.wire.request import Request
 from app.wire.validation import validate_control, validate_request
 

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 
 from app.delivery.record import REQUESTS, SOURCES, TURNS, Record
 from app.settings import Settings
-from app.wire.headers import format_of
+from app.wire.codec import tenant_in
 from app.wire.ids import SEPARATOR, tenant_of
-from app.wire.salvage import tenant_in
 from models.interface.fair_slots import FairSlots, Owner, Owners, owners_of
 
 ROUNDS = {REQUESTS: 32, TURNS: 8}
@@ -288,7 +287,7 @@ class OpenRecords:
 def _owners_of(record: Record) -> Owners:
     """Tenant and user, or the user alone. The record is not decoded yet, and may be anything."""
     user = (record.key or b"").decode(errors="replace") or SEPARATOR
-    tenant = tenant_of(user) or tenant_in(record.value, format_of(record.headers))
+    tenant = tenant_of(user) or tenant_in(record.value, record.headers)
     return owners_of(tenant or "", user)
 
 

@@ -33,9 +33,9 @@ from app.delivery.resume.recovery import RecoveredAnswers, RequestKey, recover
 from app.delivery.resume.token_producer import TokenProducer
 from app.delivery.resume.tokens import TokenLog
 from app.settings import Settings
+from app.wire.codec import read_request
 from app.wire.error import WireError
 from app.wire.event import EventType, TokenEvent
-from app.wire.incoming import read_request
 from tables import records
 from tables.records import Ended, Table
 from tables.store import PartitionStore

@@ -10,12 +10,10 @@ from aiokafka import ConsumerRecord
 
 from app.kafka.reading import cause_of
 from app.settings import Settings
+from app.wire.codec import MOST_HEADERS, encode, salvage
 from app.wire.codec import Record as WireRecord
-from app.wire.codec import encode
 from app.wire.error import ErrorCode, WireError
-from app.wire.headers import MOST_HEADERS, format_of
 from app.wire.record_size import held_bytes
-from app.wire.salvage import salvage
 
 REQUESTS, CONTROLS, TURNS, TOOL_RESULTS = "requests", "controls", "turns", "tool-results"
 SOURCES = (REQUESTS, CONTROLS, TURNS)
@@ -84,7 +82,7 @@ class Record:
     def check_readable(self) -> None:
         """Raise `WireError` for a record that Kafka's client cannot decode."""
         if self.unreadable:
-            named = salvage(self.value, format_of(self.headers))
+            named = salvage(self.value, self.headers)
             raise WireError(ErrorCode.INVALID_REQUEST, self.unreadable, **named._asdict())
 
 

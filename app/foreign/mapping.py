@@ -13,11 +13,10 @@ from app.foreign import refusals
 from app.foreign.source import ForeignSource
 from app.policy.foreign import EgressRules, IntakeRules
 from app.wire import json_codec
-from app.wire.codec import decode
+from app.wire.codec import PROMPTS, decode
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import TokenEvent
 from app.wire.ids import SEPARATOR
-from app.wire.incoming import PROMPTS
 from app.wire.json_codec import MalformedError
 from app.wire.request import Request
 from app.wire.turn import Turn

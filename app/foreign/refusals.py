@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import UNSET
 
 from app.policy.foreign import IntakeRules
+from app.wire.codec import quoted
 from app.wire.error import ErrorCode, WireError
-from app.wire.incoming import quoted
 
 _OF_TYPE = re.compile(r"(?P<why>.*) - at `\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL)
 """As msgspec refuses a value: "Expected `str`, got `array` - at `$.prompt`"."""

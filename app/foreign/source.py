@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from app.wire.headers import INTAKE_FROM, HeaderPairs
+from app.wire.codec import INTAKE_FROM, HeaderPairs
 
 _MOST_ID = 64
 _DIGEST = 8

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 
 from app.wire import json_codec
-from app.wire.codec import decode
+from app.wire.codec import PROMPTS, decode
 from app.wire.error import WireError
-from app.wire.incoming import PROMPTS
 from app.wire.request import Request
 from app.wire.validation import prompt_bytes, validate_request
 

@@ -12,9 +12,9 @@ import msgspec
 from app.policy.constants import constant_mistakes
 from app.policy.mistakes import Mistake
 from app.process.near_names import nearest
+from app.wire.codec import PROMPTS
 from app.wire.event import ErrorInfo, TokenEvent
 from app.wire.ids import MAX_USER_LENGTH, SEPARATOR, is_user_id, tenant_of
-from app.wire.incoming import PROMPTS
 from app.wire.request import Request
 from app.wire.turn import Timing, Turn
 from models.interface.generation import Usage

@@ -30,7 +30,7 @@ from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
-from app.wire.headers import trace_headers_of
+from app.wire.codec import trace_headers_of
 from app.wire.request import Request
 from app.wire.turn import Turn
 

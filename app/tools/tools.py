@@ -16,9 +16,8 @@ from app.settings import Settings, settings
 from app.tools.mcp_tools import mcp_tools
 from app.tools.serving import ToolServer
 from app.tools.tool import Tool, ToolError, tool_of
-from app.wire.codec import decode, encode
+from app.wire.codec import decode, encode, format_of, trace_headers_of
 from app.wire.error import WireError, shortened
-from app.wire.headers import format_of, trace_headers_of
 from app.wire.json_codec import MalformedError
 from app.wire.record_size import MAX_RECORD_BYTES
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from app.wire.codec import Headers, pairs_of
 from app.wire.error import MAX_MESSAGE_LENGTH, WireError
-from app.wire.headers import Headers, pairs_of
 from app.wire.record_size import MAX_RECORD_BYTES
 
 ERROR_CODE = "error-code"

@@ -103,6 +103,18 @@ class StopWhen(_message.Message):
     over: int
     def __init__(self, mean_logprob_below: _Optional[float] = ..., over: _Optional[int] = ...) -> None: ...
 
+class RequestIdentity(_message.Message):
+    __slots__ = ("request_id", "user_id", "conversation_id", "tenant")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    user_id: str
+    conversation_id: str
+    tenant: str
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
+
 class Request(_message.Message):
     __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "logprobs", "top_logprobs", "priority", "deadline_ms", "tenant", "model", "metadata", "response_format", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "tools", "tool_choice", "parallel_tool_calls", "tool_results", "store", "min_tokens", "ignore_eos", "raw", "prompt_token_ids", "continue_final_message", "previous_request_id", "keep_context", "tool_mode", "tool_timeout_ms", "prompt_logprobs", "cache", "recall", "best_of", "stop_when", "reasoning_effort", "chat_template_kwargs", "continue_conversation")
     class LogitBiasEntry(_message.Message):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.wire.headers import HeaderPairs, WireFormat, format_of
+from app.wire.codec import HeaderPairs, WireFormat, format_of
 
 MAX_RECORD_BYTES = 1 << 20
 """Of a record on any topic; `max.message.bytes`."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from app.wire.codec import PROMPTS
 from app.wire.control import MAX_COUNT, MAX_TIME_MS, Audit, Cancel, Control, Erase, EraseConversation
 from app.wire.error import ErrorCode, WireError
 from app.wire.ids import (
@@ -22,7 +23,6 @@ from app.wire.ids import (
     partition_for,
     tenant_of,
 )
-from app.wire.incoming import PROMPTS
 from app.wire.json_codec import MalformedError, check_depth, check_digits, json_bytes
 from app.wire.record_size import MAX_QUESTION_BYTES
 from app.wire.request import (

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.wire.codec import decode
+from app.wire.codec import FORWARDED, decode
 from app.wire.erasure import Erasure
 from app.wire.event import Plan, RecalledTurn
-from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
 from tables.records import Conversation, Erased, Table, decode_row, key_parts

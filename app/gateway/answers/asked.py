@@ -29,10 +29,9 @@ from app.gateway.edge.metrics import GatewayMetrics
 from app.gateway.erasure.erasures import ErasureBook
 from app.reader.rule import Key
 from app.settings import Settings
-from app.wire.codec import decode
+from app.wire.codec import HeaderPairs, decode, is_withdrawal
 from app.wire.control import Cancel, Control
 from app.wire.error import WireError
-from app.wire.headers import HeaderPairs, is_withdrawal
 from app.wire.ids import partition_for
 from app.wire.record_size import held_bytes
 from app.wire.request import Request

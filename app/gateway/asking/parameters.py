@@ -15,7 +15,7 @@ import msgspec
 
 from app.gateway.edge.errors import invalid
 from app.process.near_names import with_hints
-from app.wire.unsupported import UNSUPPORTED, is_neutral
+from app.wire.codec import UNSUPPORTED, is_neutral
 
 IGNORED_HEADER = "X-Parley-Ignored"
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")

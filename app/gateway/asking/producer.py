@@ -22,10 +22,9 @@ from app.gateway.edge.errors import ApiError, refused
 from app.kafka.clients import producer, start, stop
 from app.settings import Settings
 from app.telemetry.tracing import trace_headers
-from app.wire.codec import encode
+from app.wire.codec import WITHDRAWN, encode
 from app.wire.control import Audit, Cancel, Erase, EraseConversation, erase
 from app.wire.error import ErrorCode, WireError
-from app.wire.headers import WITHDRAWN
 from app.wire.request import Request
 from app.wire.validation import validate_request
 from tables.erasures import Scope

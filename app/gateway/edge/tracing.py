@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.gateway.edge.http import Middleware
 from app.telemetry.tracing import TraceHeaders, Tracing, trace_headers
-from app.wire.headers import trace_headers_of
+from app.wire.codec import trace_headers_of
 
 
 class HttpTraces(Middleware):

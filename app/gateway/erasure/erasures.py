@@ -29,10 +29,9 @@ from app.gateway.erasure.erased_times import ErasedTimes
 from app.kafka.clients import KafkaUnusableError, consumer, start, stop
 from app.search.vector_store import Hit
 from app.settings import Settings
-from app.wire.codec import decode
+from app.wire.codec import decode, is_forwarded, is_withdrawal
 from app.wire.control import Cancel, Control, Erase, EraseConversation
 from app.wire.error import WireError
-from app.wire.headers import is_forwarded, is_withdrawal
 from app.wire.ids import partition_for
 from app.wire.validation import validate_control
 from tables.erasures import Scope

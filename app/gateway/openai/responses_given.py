@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from app.gateway.edge.errors import invalid
 from app.gateway.openai.responses_body import InputItem, ResponsesBody, TextFormat
 from app.gateway.openai.tools import AllowedTools, ChoiceBody, flat, tools_of
-from app.wire.headers import HeaderPairs
+from app.wire.codec import HeaderPairs
 from app.wire.request import MAX_METADATA_BYTES, Message, Request, Role
 from app.wire.response_format import MAX_SCHEMA_BYTES, ResponseFormat
 

@@ -12,9 +12,8 @@ from aiokafka import AIOKafkaProducer
 from app.kafka.clients import KafkaUnusableError, producer
 from app.reader import AtOffsets, AtTime, Edge, Position, TokenReader, Update
 from app.settings import Settings
-from app.wire.codec import encode
+from app.wire.codec import WireFormat, encode
 from app.wire.event import EventType, TokenEvent
-from app.wire.headers import WireFormat
 from app.wire.request import Request
 from models.interface.generation import FinishReason
 from tests.integration.scripted_worker import scripted_worker

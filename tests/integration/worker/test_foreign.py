@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from app.settings import Settings
-from app.wire.headers import INTAKE_FROM
+from app.wire.codec import INTAKE_FROM
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import PATIENCE_S, Client
 from tests.integration.worker.conftest import StartWorker

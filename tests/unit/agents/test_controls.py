@@ -15,10 +15,9 @@ from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, Record
 from app.search.index import NoIndex
 from app.settings import Settings
-from app.wire.codec import decode, encode
+from app.wire.codec import FORWARDED, decode, encode
 from app.wire.control import Cancel, Control, Erase, EraseConversation
 from app.wire.erasure import Erasure
-from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from tables import records
 from tables.erasures import Scope, has_rows, mark_of

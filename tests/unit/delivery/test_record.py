@@ -12,9 +12,8 @@ import pytest
 
 from app.delivery.record import REQUESTS, Record
 from app.kafka.reading import UnreadableRecord
-from app.wire.codec import decode, encode
+from app.wire.codec import WireFormat, decode, encode
 from app.wire.error import WireError
-from app.wire.headers import WireFormat
 from app.wire.request import Request
 
 SCHEMA_BOMB = {"type": "json_schema", "json_schema": {"schema": {"enum": [{}] * 16_000}}}

@@ -31,8 +31,7 @@ from app.settings import Settings
 from app.tools import ToolError, Tools, current_call
 from app.tools.serving import ToolServer
 from app.tools.tools import refusal_of
-from app.wire.codec import decode, encode
-from app.wire.headers import WireFormat
+from app.wire.codec import WireFormat, decode, encode
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 
 SETTINGS = Settings(_env_file=None)

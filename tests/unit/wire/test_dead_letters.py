@@ -5,9 +5,9 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.wire.codec import Headers
 from app.wire.dead_letters import Cause, DeadLetter, cause_from, cause_of, dead_letter, dead_letter_headers
 from app.wire.error import ErrorCode, WireError
-from app.wire.headers import Headers
 
 CAUSE = Cause(code="invalid_request", message="prompt: is empty", topic="requests", partition=3, offset=17, failed_at=5)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from app.wire.headers import MAX_TRACE_BYTES, trace_headers_of
+from app.wire.codec import MAX_TRACE_BYTES, trace_headers_of
 
 PARENT = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 

@@ -22,12 +22,11 @@ from app.gateway.edge.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.sampling_body import StructuredOutputs
 from app.wire import parley_pb2
-from app.wire.codec import decode, encode
+from app.wire.codec import UNSUPPORTED, decode, encode
 from app.wire.control import Control
 from app.wire.error import WireError
 from app.wire.request import Request
 from app.wire.tool_records import ToolResultRecord
-from app.wire.unsupported import UNSUPPORTED
 from app.wire.validation import validate_control, validate_request, validate_tool_result
 
 PROTOBUF = (("content-type", b"application/x-protobuf"),)

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from app.wire import parley_pb2
+from app.wire.codec import CONTENT_TYPE, PROTOBUF_TYPE, explained, ignored_fields, quoted, read_request
 from app.wire.error import WireError
-from app.wire.headers import CONTENT_TYPE, PROTOBUF_TYPE
-from app.wire.incoming import explained, ignored_fields, quoted, read_request
 from app.wire.request import Request
 
 PROTOBUF = ((CONTENT_TYPE, PROTOBUF_TYPE.encode()),)

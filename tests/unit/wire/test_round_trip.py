@@ -6,11 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from app.wire.codec import decode, encode
+from app.wire.codec import WireFormat, decode, encode
 from app.wire.control import Control
 from app.wire.erasure import Erasure
 from app.wire.event import EventType, TokenEvent
-from app.wire.headers import WireFormat
 from app.wire.request import Request
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn

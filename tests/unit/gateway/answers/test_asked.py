@@ -16,10 +16,9 @@ from app.gateway.edge import bounds
 from app.gateway.edge.errors import ApiError
 from app.gateway.edge.metrics import GatewayMetrics
 from app.settings import Settings
-from app.wire.codec import encode
+from app.wire.codec import WITHDRAWN, encode
 from app.wire.control import Cancel
 from app.wire.error import ErrorCode
-from app.wire.headers import WITHDRAWN
 from app.wire.ids import new_request_id
 from app.wire.request import Request
 

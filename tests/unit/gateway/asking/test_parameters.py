@@ -14,7 +14,7 @@ from app.gateway import openai
 from app.gateway.asking.parameters import IGNORED, check_parameters
 from app.gateway.edge.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
-from app.wire.unsupported import UNSUPPORTED
+from app.wire.codec import UNSUPPORTED
 
 HONOURED = ChatBody.__struct_fields__
 

@@ -12,9 +12,8 @@ from app.gateway.erasure.erasures import ErasureBook
 from app.gateway.erasure.report import report
 from app.settings import Settings
 from app.settings.kafka import COMPACTION_LAG_S
-from app.wire.codec import encode
+from app.wire.codec import FORWARDED, encode
 from app.wire.control import Cancel, Erase, EraseConversation
-from app.wire.headers import FORWARDED
 from tables import records
 from tables.erasures import ErasedUntil, Scope
 from tables.records import Erased
