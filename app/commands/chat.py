@@ -54,7 +54,7 @@ def chat(
     with plain_failures(), BackgroundLoop() as loop:
         try:
             loop.wait(session.start())
-            failed = Talk(loop, session, as_json=as_json).go_on(prompt)
+            failed = TerminalChat(loop, session, as_json=as_json).go_on(prompt)
         except KeyboardInterrupt:
             note("\ninterrupted before the end of the answer")
             sys.exit(0)
@@ -63,7 +63,7 @@ def chat(
     sys.exit(1 if failed else 0)
 
 
-class Talk:
+class TerminalChat:
     def __init__(self, loop: BackgroundLoop, session: ChatSession, *, as_json: bool) -> None:
         self._loop = loop
         self._session = session

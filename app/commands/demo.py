@@ -7,12 +7,9 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from app.commands.local import local_failures, local_instance
 from app.commands.terminal import settings_of_terminal
-from app.demo.screen import LineScreen, LiveScreen, Screen
-from app.demo.script import SPEAKERS, DemoError
 from app.local.report import timed
 
 
@@ -33,22 +30,16 @@ def demo(once: bool, data_dir: Path) -> None:
     with local_failures():
         settings = settings_of_terminal()
         instance = local_instance(data_dir, owns_env_file=False)
-        from app.demo.show import Show  # needs packages of an extra
+        # They need packages of an extra.
+        from app.demo.script import DemoError
+        from app.demo.show import Show
 
         # A shell starts background jobs with SIGINT ignored; then only SIGKILL would end it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        show = Show(settings, instance, _screen(), timed(click.echo))
+        show = Show(settings, instance, timed(click.echo))
         try:
             show.run(stay=not once)
         except DemoError as error:
             raise click.ClickException(str(error)) from None
         except KeyboardInterrupt:
             sys.exit(1 if once and not show.told_all else 0)
-
-
-def _screen() -> Screen:
-    colours = {speaker.user_id: speaker.colour for speaker in SPEAKERS}
-    console = Console()
-    if not console.is_terminal or console.is_dumb_terminal:
-        return LineScreen(colours)
-    return LiveScreen(colours, console)

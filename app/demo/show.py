@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from app.demo.dialogues import talk
 from app.demo.parts import DemoGateway, DemoPart, DemoTools, DemoWorker, while_alive
-from app.demo.recall import recall
-from app.demo.screen import Screen
-from app.demo.script import RECALL, SPEAKERS
-from app.demo.talk import talk
+from app.demo.script import SEARCH, SPEAKERS, best_hit
 from app.local.instance import Endpoints, LocalInstance
 from app.local.jars import kafka_jars
 from app.local.report import LocalError, Report, silent
@@ -27,10 +25,9 @@ READY_TIMEOUT_S = 180.0
 class Show:
     """Runs the demo once; leaves no process behind, however it ends."""
 
-    def __init__(self, settings: Settings, instance: LocalInstance, screen: Screen, report: Report) -> None:
+    def __init__(self, settings: Settings, instance: LocalInstance, report: Report) -> None:
         self._settings = settings
         self._instance = instance
-        self._screen = screen
         self._report = report
         self._took: dict[str, float] = {}
         self.told_all = False
@@ -69,11 +66,12 @@ class Show:
             await self._owned(reader, settings.partitions, worker)
         self._report(f"the worker is ready, with the model {settings.model!r}")
         self._took["start"] = time.monotonic() - begun
-        with self._timed("talk"), self._screen:
-            talks = await while_alive(worker.process, talk(settings, SPEAKERS, f"demo-{time.time():.0f}", self._screen))
+        conversation_id = f"demo-{time.time():.0f}"
+        with self._timed("talk"):
+            asked = await while_alive(worker.process, talk(settings, SPEAKERS, conversation_id))
         with self._timed("search"):
-            hit = await recall(settings, talks, RECALL)
-        self._report(f"{RECALL.user_id} searches for {RECALL.query!r}")
+            hit = await best_hit(settings, asked, conversation_id)
+        self._report(f"{SEARCH.user_id} searches for {SEARCH.query!r}")
         self._report(f"  {hit.similarity:.2f}  {hit.role.value}: {hit.text}")
         gateway.wait_until_ready()
         self._report(f"the chat page is at {gateway.address}")
