@@ -73,10 +73,6 @@ class GatewaySettings(BaseSettings):
     gateway_wait_s: float = Field(30.0, gt=0, description="how long a reader waits for an unknown request id")
     gateway_requests_per_min: int = Field(6000, ge=0, description="requests per minute of one user; 0: no limit")
     gateway_tokens_per_min: int = Field(0, ge=0, description="generated tokens per minute of one user; 0: no limit")
-    gateway_tenant_requests_per_min: int = Field(0, ge=0, description="requests per minute of one tenant; 0: no limit")
-    gateway_tenant_tokens_per_min: int = Field(
-        0, ge=0, description="generated tokens per minute of one tenant; 0: no limit"
-    )
     gateway_start_s: float = Field(120.0, ge=0, description="reject requests whose estimated wait is longer; 0: never")
     gateway_trusted_proxies: str = Field(
         "",

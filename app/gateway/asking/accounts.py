@@ -47,7 +47,8 @@ class Accounts(LiveObserver):
         if event.is_end:
             self._admission.count_tokens(answer.user_id, _unshown(event, answer.position))
             self._backlog.ended(answer.user_id)
-            self._tenants.answered(answer.user_id, event.usage)
+            is_own = self._sent.conversation(answer.user_id, answer.request_id) is not None
+            self._tenants.answered(answer.user_id, event.usage, is_counted=is_own)
         if event.model_version:
             self._models.answered(event.model_version)
         if event.index == 0 and event.tokens:

@@ -149,7 +149,6 @@ class Gateway:
             self._membership = Membership(self.settings, member, self._assigned)
             await self._membership.start()
         await self.request_producer.start()
-        self.admission.start()
         self.audit_trail.start()
         self.backlog.start()
         if self._watch is not None:
@@ -173,7 +172,6 @@ class Gateway:
         if self._membership is not None:
             await self._membership.stop()
         await self.live.stop()
-        await self.admission.stop()
         await self._peer_port.stop()
         await self.links.close()
         await self.asked.stop()
@@ -197,6 +195,7 @@ class Gateway:
         for request in prompts:
             self.tenants.check(request)
         await self.admission.admit(identity, sum(map(_weight, asked)), len(asked))
+        self.tenants.admitted(asked)
         for request in prompts:
             self.request_producer.check(request)
             await asyncio.sleep(0)  # many tools take milliseconds

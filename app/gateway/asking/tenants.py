@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from app.features.quota.figures import MINUTE_MS, TenantFigures
@@ -16,14 +16,15 @@ from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.ids import partition_for, tenant_of
 from app.wire.request import Request
+from app.wire.validation import charged_tenant
 from models.interface.generation import Usage
 
 _LONGEST_NAME = 64
 
 
 class TenantLimits:
-    """`read` are the partitions whose answers this gateway reads. Every end is on `tokens`, so the figures need `usage`
-    for the cost of the month alone.
+    """`read` are the partitions whose answers this gateway reads. A request that is sent here counts at once, any other
+    with its end. Every end is on `tokens`, so the figures need `usage` for the cost of the month alone.
     """
 
     def __init__(
@@ -68,11 +69,19 @@ class TenantLimits:
         """Whether requests of the tenant may name the model."""
         return self._tenants.may_use(tenant, self._models.names_of(model), is_adapter=self._models.is_adapter(model))
 
-    def answered(self, user_id: str, usage: Usage | None) -> None:
-        """Count an answer that has ended."""
+    def admitted(self, asked: Sequence[Request]) -> None:
+        """Count requests that are sent here at once: a burst of them is under way before the first one ends."""
+        for request in asked:
+            self._tenants.count(charged_tenant(request), self._partition(request.user_id), requests=1)
+
+    def answered(self, user_id: str, usage: Usage | None, *, is_counted: bool) -> None:
+        """Count an answer that has ended, and its request unless it is counted already."""
         tokens = 0 if usage is None else usage.prompt_tokens + usage.completion_tokens
-        number = partition_for(user_id, self._partitions)
-        self._tenants.count(tenant_of(user_id) or "", number, requests=1, tokens=tokens)
+        requests = 0 if is_counted else 1
+        self._tenants.count(tenant_of(user_id) or "", self._partition(user_id), requests=requests, tokens=tokens)
+
+    def _partition(self, user_id: str) -> int:
+        return partition_for(user_id, self._partitions)
 
     def report(self, tenant: str) -> dict[str, Any]:
         """The limits of the tenant, and what it has used."""

@@ -1,7 +1,8 @@
-"""Rate limits of users and tenants: requests and tokens per minute, and, of one gateway, look-ups and open streams.
+"""Rate limits of users: requests and tokens per minute, and, of one gateway, look-ups and open streams.
 
-Gateways that share the partitions keep the requests and tokens of a user, or of a tenant, at the owner of the partition
-of that name (peers/admission.py), so these limits hold however many gateways there are.
+Gateways that share the partitions keep the requests and tokens of a user at the owner of the user's partition
+(peers/admission.py), so these limits hold however many gateways there are. Those of tenants are the policy's
+(asking/tenants.py).
 """
 
 from __future__ import annotations
@@ -29,15 +30,12 @@ class RateLimits:
         self._sockets: Counter[str] = Counter()
         self._followed: Counter[str] = Counter()
         self._lookups = Buckets(settings.gateway_requests_per_min, "look-ups")
-        self._tenant_lookups = Buckets(settings.gateway_tenant_requests_per_min, "look-ups of this tenant")
         self._erasures = Buckets(bounds.ERASURES_PER_MIN, "erasures")
         self._conversation_erasures = Buckets(bounds.CONVERSATION_ERASURES_PER_MIN, "deletions of conversations")
         self._erasures_of_a_day = Buckets(bounds.CONVERSATION_ERASURES_PER_DAY, "deletions of conversations", Per.DAY)
         self._requests = Buckets(settings.gateway_requests_per_min, "requests")
         self._tokens = Buckets(settings.gateway_tokens_per_min, "tokens")
-        self._tenant_requests = Buckets(settings.gateway_tenant_requests_per_min, "requests of this tenant")
         self._bodies = Buckets(settings.gateway_requests_per_min, "bodies of this key that are refused")
-        self._tenant_tokens = Buckets(settings.gateway_tenant_tokens_per_min, "tokens of this tenant")
 
     def charge_body(self, holder: str) -> None:
         """Charge the holder of a key for a body before it is decoded; raises `ApiError`."""
@@ -58,27 +56,9 @@ class RateLimits:
         self._requests.check(user_id, requests)
         self._requests.spend(user_id, requests)
 
-    def give_back(self, user_id: str, requests: int) -> None:
-        """The user's requests were not sent after all."""
-        self._requests.spend(user_id, -requests)
-
-    def admit_tenant(self, tenant: str, requests: int) -> None:
-        """Admit that many requests of the tenant, all or none; raises `ApiError`."""
-        self._tenant_tokens.check(tenant)
-        self._tenant_requests.check(tenant, requests)
-        self._tenant_requests.spend(tenant, requests)
-
-    @property
-    def limits_tenants(self) -> bool:
-        """Whether any limit of tenants is set."""
-        return self._tenant_requests.is_on or self._tenant_tokens.is_on
-
     def admit_lookup(self, identity: Identity) -> None:
         """Admit one look-up; raises `ApiError`."""
         self._lookups.check(identity.user_id)
-        if identity.tenant is not None:
-            self._tenant_lookups.check(identity.tenant)
-            self._tenant_lookups.spend(identity.tenant, 1)
         self._lookups.spend(identity.user_id, 1)
 
     def erase(self, identity: Identity) -> None:
@@ -99,10 +79,6 @@ class RateLimits:
     def count_tokens(self, user_id: str, tokens: int) -> None:
         """Count generated tokens of the user; the level may become negative."""
         self._tokens.spend(user_id, tokens)
-
-    def count_tenant_tokens(self, tenant: str, tokens: int) -> None:
-        """Count generated tokens of the tenant; the level may become negative."""
-        self._tenant_tokens.spend(tenant, tokens)
 
     def open_stream(self, identity: Identity) -> None:
         user_id = identity.user_id
@@ -156,7 +132,7 @@ class Per(Enum):
 
 
 class Buckets:
-    """Token buckets: a rate for each user or tenant, with a burst of what is allowed in that time.
+    """Token buckets: a rate for each user, with a burst of what is allowed in that time.
 
     A user that is not in the table has a full bucket. The least recently used entries are dropped first.
     """
@@ -166,10 +142,6 @@ class Buckets:
         self._what = what
         self._per = per
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    @property
-    def is_on(self) -> bool:
-        return self._most > 0
 
     def check(self, user_id: str, amount: float = 1.0) -> None:
         """Raise `ApiError`, with the time to wait, if the bucket holds less than that."""

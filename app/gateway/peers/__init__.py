@@ -7,7 +7,7 @@
 
 1. With `PARLEY_GATEWAY_ADVERTISE`, a gateway joins the consumer group `<app id>-gateways-2`. The group divides the
    partitions, and every assignment carries the addresses of all owners (assignor.py, membership.py, directory.py).
-2. The owner of a partition reads its tokens, and keeps the limits of its users and tenants.
+2. The owner of a partition reads its tokens, and keeps the limits of its users.
 3. Any gateway serves any user. For a user of another's partition it opens a stream at the owner, over one WebSocket
    between the two (frames.py, link.py, session.py), and passes the events on. Its port is not the public one
    (port.py), and both ends prove first that they have the same secret (trust.py).

@@ -11,9 +11,6 @@ asking gateway, and names one call until its last frame.
     ReadAnswer with `ends`             Events, Closed   an end of each answer of the user that has ended lately
     Charge admit requests              Closed       admitted
                                        Refused      not admitted, with what the client gets
-    GiveBack requests that this link   (no reply)
-           has charged
-    Spend  tokens of tenants           (no reply)
 """
 
 from __future__ import annotations
@@ -55,26 +52,12 @@ class ReadAnswer(msgspec.Struct, frozen=True, tag="look"):
 
 
 class Charge(msgspec.Struct, frozen=True, tag="charge"):
-    """Requests of a user, or of a tenant if `is_tenant`, weighed by their candidates; `answers` will end."""
+    """Requests of a user, weighed by their candidates; `answers` will end."""
 
     id: int
     name: str
     requests: Count
-    is_tenant: bool = False
     answers: Count = 1
-
-
-class GiveBack(msgspec.Struct, frozen=True, tag="give_back"):
-    """A user's requests, charged on this link just now, were not sent after all."""
-
-    name: str
-    requests: Count
-
-
-class Spend(msgspec.Struct, frozen=True, tag="spend"):
-    """Generated tokens by tenant, which other gateways have read since the last frame."""
-
-    tokens: dict[str, Count]
 
 
 class Events(msgspec.Struct, frozen=True, tag="events"):
@@ -99,7 +82,7 @@ class CallRefused(msgspec.Struct, frozen=True, tag="refused"):
         return ApiError(self.code, self.message, retry_after_s=self.retry_after_s)
 
 
-Asked: TypeAlias = Open | Close | ReadAnswer | Charge | GiveBack | Spend
+Asked: TypeAlias = Open | Close | ReadAnswer | Charge
 Answered: TypeAlias = Events | Closed | CallRefused
 
 encode = msgspec.json.Encoder().encode

@@ -28,10 +28,8 @@ from app.gateway.peers.frames import (
     Close,
     Closed,
     Events,
-    GiveBack,
     Open,
     ReadAnswer,
-    Spend,
     decode_answered,
     encode,
 )
@@ -114,18 +112,11 @@ class Link:
                     events += frame.events
         return events
 
-    async def charge(self, name: str, requests: int, answers: int, *, is_tenant: bool) -> None:
+    async def charge(self, user_id: str, requests: int, answers: int) -> None:
         """Admit these requests by the owner's limits; raises `ApiError` or `PeerAwayError`."""
-        with self._call(Charge(next(self._ids), name, requests, is_tenant, answers)) as call:
+        with self._call(Charge(next(self._ids), user_id, requests, answers)) as call:
             async with asyncio.timeout(CALL_S):
                 await self._next(call)
-
-    def give_back(self, name: str, requests: int) -> None:
-        """Requests of a user that were charged on this link were not sent after all."""
-        self._send(GiveBack(name, requests))
-
-    def spend(self, tokens: dict[str, int]) -> None:
-        self._send(Spend(tokens))
 
     async def close(self) -> None:
         self._task.cancel()

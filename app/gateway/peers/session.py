@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, Protocol
 
@@ -23,10 +22,8 @@ from app.gateway.peers.frames import (
     Close,
     Closed,
     Events,
-    GiveBack,
     Open,
     ReadAnswer,
-    Spend,
     decode_asked,
     encode,
 )
@@ -40,8 +37,6 @@ _EVENTS = 256
 """Of a whole answer, in one frame."""
 _MOST_WAITING = 5000
 """Frames that wait to be written; beyond that, the answers wait."""
-_MOST_CHARGED = 10_000
-"""Users whose latest charges are remembered, so that only these can be given back."""
 
 
 class LocalAnswers(Protocol):
@@ -64,7 +59,6 @@ class Session:
         self._directory = directory
         self._limits = limits
         self._calls: dict[int, asyncio.Task[None]] = {}
-        self._given: Counter[str] = Counter()  # requests by user that this link was charged for
         self._unsent: list[Answered] = []
         self._ready = asyncio.Event()
         self._written = asyncio.Condition()
@@ -102,11 +96,6 @@ class Session:
                     call.cancel()
             case Charge():
                 self._send(self._charge(frame))
-            case GiveBack():
-                self._give_back(frame)
-            case Spend():
-                for tenant, tokens in frame.tokens.items():
-                    self._limits.spend(tenant, tokens)
 
     def _begin(self, call_id: int, work: Coroutine[Any, Any, None]) -> None:
         call = self._calls[call_id] = asyncio.create_task(work, name="call of a gateway")
@@ -155,19 +144,10 @@ class Session:
         if self._directory.elsewhere(frame.name):
             return Closed(frame.id, moved=True)
         try:
-            self._limits.charge(frame.name, frame.requests, frame.answers, is_tenant=frame.is_tenant)
+            self._limits.charge(frame.name, frame.requests, frame.answers)
         except ApiError as error:
             return _refused(frame.id, error)
-        if not frame.is_tenant:
-            self._given[frame.name] = self._given.pop(frame.name, 0) + frame.requests
-            if len(self._given) > _MOST_CHARGED:
-                del self._given[next(iter(self._given))]
         return Closed(frame.id)
-
-    def _give_back(self, frame: GiveBack) -> None:
-        requests = min(frame.requests, self._given[frame.name])
-        self._given[frame.name] -= requests
-        self._limits.give_back(frame.name, requests)
 
     def _send(self, frame: Answered) -> None:
         self._unsent.append(frame)

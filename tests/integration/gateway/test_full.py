@@ -88,9 +88,9 @@ async def test_a_burst_of_one_user_refuses_no_other(
 
 
 async def test_the_users_of_a_tenant_share_what_it_may_ask(new_settings: NewSettings, tmp_path: Path) -> None:
-    settings = await new_settings(
-        gateway_api_keys="key-of-acme-01234=acme/*,key-of-other-0123=other/*", gateway_tenant_requests_per_min=4
-    )
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[tenants.acme]\nrequests_per_min = 4\n")
+    settings = await new_settings(gateway_api_keys="key-of-acme-01234=acme/*,key-of-other-0123=other/*", policy=policy)
     with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
         async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as http:
             http.headers["Authorization"] = "Bearer key-of-acme-01234"

@@ -1,4 +1,4 @@
-"""What users and tenants may ask."""
+"""What users may ask."""
 
 from __future__ import annotations
 
@@ -34,37 +34,13 @@ def admission(backlog: Backlog | None = None, **values: Any) -> Admission:
     return Admission(limits(**values), backlog, Directory(1), Links(Trust("", ()), None, GatewayMetrics()))
 
 
-async def test_the_users_of_a_tenant_share_its_requests() -> None:
-    asks = admission(gateway_tenant_requests_per_min=3)
-    await asks.admit(NINA, 2)
-    await asks.admit(OMAR, 1)
-    with pytest.raises(ApiError) as refused:
-        await asks.admit(OMAR, 1)
-    assert refused.value.status == 429
-    assert 15 < (refused.value.retry_after_s or 0) <= 20
-    await asks.admit(LENA, 1)
-    await asks.admit(Identity("acme"), 1)
-
-
-async def test_what_is_answered_to_one_counts_for_the_whole_tenant() -> None:
-    asks = admission(gateway_tenant_tokens_per_min=100)
-    asks.count_tokens(NINA.user_id, 150)
-    for one in (NINA, OMAR):
-        with pytest.raises(ApiError):
-            await asks.admit(one, 1)
-    await asks.admit(LENA, 1)
-
-
-async def test_a_refused_request_takes_nothing_from_user_and_tenant() -> None:
-    asks = admission(gateway_requests_per_min=2, gateway_tenant_requests_per_min=3)
+async def test_a_refused_request_takes_nothing_from_its_user() -> None:
+    asks = admission(gateway_requests_per_min=2)
     await asks.admit(NINA, 1)
     for _ in range(5):
         with pytest.raises(ApiError):
             await asks.admit(NINA, 2)
-    await asks.admit(OMAR, 2)
-    for _ in range(5):
-        with pytest.raises(ApiError, match="of this tenant"):
-            await asks.admit(NINA, 1)
+    await asks.admit(NINA, 1)
 
 
 def see_backlog(backlog: Backlog) -> None:
@@ -100,14 +76,6 @@ async def test_a_backlogs_message_and_retry_after_name_one_wait() -> None:
     assert refused.value.retry_after_s == pytest.approx(10, abs=1)
 
 
-async def test_what_a_tenant_is_refused_is_not_open() -> None:
-    backlog = Backlog(Settings(_env_file=None), 1)
-    asks = admission(backlog, gateway_tenant_requests_per_min=3)
-    with pytest.raises(ApiError, match="of this tenant"):
-        await asks.admit(NINA, 5)
-    assert backlog.estimate.users(0).open(NINA.user_id) == 0
-
-
 def test_a_streams_place_is_free_again_when_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "STREAMS_OF_USER", 1)
     asks = limits()
@@ -122,15 +90,6 @@ def test_a_streams_place_is_free_again_when_it_is_closed(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("identity", [NINA, Identity("nina"), Identity("a/b"), Identity("a/b", "acme")])
 def test_the_tenant_can_be_told_from_the_id_on_kafka(identity: Identity) -> None:
     assert tenant_of(identity.user_id) == identity.tenant
-
-
-def test_the_users_of_a_tenant_share_its_look_ups() -> None:
-    asks = limits(gateway_tenant_requests_per_min=2)
-    for user in (NINA, OMAR):
-        asks.admit_lookup(user)
-    with pytest.raises(ApiError, match="of this tenant"):
-        asks.admit_lookup(NINA)
-    asks.admit_lookup(LENA)
 
 
 def test_erasures_are_few_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,16 +34,9 @@ class Limits:
 
     def __init__(self) -> None:
         self.requests = 0
-        self.tokens = 0
 
-    def charge(self, _name: str, requests: int, _answers: int, *, is_tenant: bool) -> None:
+    def charge(self, _name: str, requests: int, _answers: int) -> None:
         self.requests += requests
-
-    def give_back(self, _name: str, requests: int) -> None:
-        self.requests -= requests
-
-    def spend(self, _tenant: str, tokens: int) -> None:
-        self.tokens += tokens
 
 
 class LongAnswer:
@@ -92,7 +85,7 @@ async def links(address: str, *secrets: bytes) -> AsyncIterator[Links]:
 
 async def charge(made: Links, within_s: float = 10.0) -> None:
     async with asyncio.timeout(within_s):
-        await made.to(OWNER).charge("acme/nina", 1, 1, is_tenant=False)
+        await made.to(OWNER).charge("acme/nina", 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +159,7 @@ async def test_a_proof_cannot_be_passed_on_by_a_gateway_in_between() -> None:
             await made.keep({"http://between:8080": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"})
             with pytest.raises(PeerAwayError):
                 async with asyncio.timeout(10):
-                    await made.to("http://between:8080").charge("acme/nina", 1, 1, is_tenant=False)
+                    await made.to("http://between:8080").charge("acme/nina", 1, 1)
             await made.close()
 
 
@@ -176,31 +169,26 @@ async def test_the_port_refuses_browsers_and_whatever_is_no_proof() -> None:
         with pytest.raises(InvalidStatus):
             async with connect(url, origin=cast(Any, "https://evil.example"), proxy=None):
                 pass
-        for first in ("[]", "{", "x" * 10_000, '[{"type": "spend", "tokens": {"acme": 1}}]', '{"name": 1}'):
+        for first in (
+            "[]",
+            "{",
+            "x" * 10_000,
+            '[{"type": "charge", "id": 1, "name": "acme", "requests": 1}]',
+            '{"name": 1}',
+        ):
             async with connect(url, proxy=None) as stranger:
                 await stranger.send(first)
                 await stranger.wait_closed()
                 assert stranger.close_code == REFUSED
 
 
-async def test_only_what_a_link_was_charged_for_can_be_given_back() -> None:
+async def test_a_negative_charge_ends_the_link_and_changes_nothing() -> None:
     limits = Limits()
     async with port(Trust(OWNER, (SECRET,)), limits) as address, links(address, SECRET) as made:
         await charge(made)
-        made.to(OWNER).give_back("acme/nina", 1_000)
-        made.to(OWNER).give_back("acme/tom", 1_000)
-        await charge(made)
-        assert limits.requests == 1
-
-
-async def test_negative_tokens_end_the_link_and_change_nothing() -> None:
-    limits = Limits()
-    async with port(Trust(OWNER, (SECRET,)), limits) as address, links(address, SECRET) as made:
-        await charge(made)
-        made.to(OWNER).spend({"acme": -1_000_000})
         with pytest.raises(PeerAwayError):
-            await charge(made)
-        assert (limits.requests, limits.tokens) == (1, 0)
+            await made.to(OWNER).charge("acme/nina", -1_000_000, 1)
+        assert limits.requests == 1
 
 
 async def test_a_look_finds_all_events_of_a_long_answer() -> None:
