@@ -1,1 +1,14 @@
-"""Inference: engines, batching, checkpoints, prompts, embeddings. Nothing here depends on Kafka or Faust."""
+"""Inference: engines, batching, checkpoints, prompts, embeddings. Nothing here depends on Kafka or Faust.
+
+The rooms by floor, the lowest first. A room imports rooms of lower floors alone, except for types; a test holds it to
+that.
+
+- interface, kernels, machine, demo
+- tools, drawing, embedder
+- text, files, gguf
+- llama, prompts, structured
+- linear, remote
+- compute
+- checkpoints, quantization
+- engine, served, vllm
+"""

@@ -278,10 +278,10 @@ def _load(settings: Settings) -> Callable[..., Checkpoint]:
 
 def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> list[ServedModel]:
     settings = wanted.settings
-    from models.checkpoints.checkpoint_report import report_under_vllm
     from models.checkpoints.loading import describe_checkpoint
     from models.files.adapters import AdapterError, AdapterFiles
     from models.prompts.builder import PromptBuilder
+    from models.served.checkpoint_report import report_under_vllm
     from models.vllm import VllmOptions, create_vllm_engine
 
     for name in ("draft_model", "quantize"):
@@ -340,9 +340,9 @@ def _served(
 ) -> ServedModel:
     """`beside`: how many more engines need a KV cache on the same GPU; `reserved`: their shares so far."""
     with uncollected():
-        from models.checkpoints.checkpoint_report import report_of_loaded
         from models.engine import EngineOptions, SpeculationMode, TorchEngine
         from models.prompts.builder import PromptBuilder
+        from models.served.checkpoint_report import report_of_loaded
         from models.text.reasoning import reasoning_tokens
 
     settings = wanted.settings
@@ -376,7 +376,7 @@ _CPU_CACHE_GB = 2.0
 
 def _cache_memory(wanted: _Wanted, is_gpu: bool, beside: int, reserved: float) -> tuple[float, float]:
     """GiB for the KV cache, 0 for what the engine takes by itself, and the part of a GPU's free memory."""
-    from models.engine.compute.cache import SHARE_OF_FREE_GPU
+    from models.compute.cache import SHARE_OF_FREE_GPU
 
     settings, share = wanted.settings, wanted.share
     if share is None:

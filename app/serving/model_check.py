@@ -73,7 +73,7 @@ async def _start(engine: TorchEngine) -> None:
 
 
 def _described(settings: Settings) -> ModelReport:
-    from models.checkpoints.checkpoint_report import report_under_vllm
+    from models.served.checkpoint_report import report_under_vllm
 
     checkpoint, prompts = described_prompts(settings)
     try:
@@ -84,9 +84,9 @@ def _described(settings: Settings) -> ModelReport:
 
 def described_prompts(settings: Settings) -> tuple[Checkpoint, PromptBuilder]:
     """The settings' model without its weights, and what renders its prompts; raises `LoadError`."""
-    from models.checkpoints.checkpoint_report import must_render
     from models.checkpoints.loading import describe_checkpoint
     from models.prompts.builder import PromptBuilder
+    from models.served.checkpoint_report import must_render
 
     check_folders(settings)
     try:

@@ -1,1 +1,1 @@
-"""From the name of a model to loaded weights, and the report of what was loaded."""
+"""From the name of a model to loaded weights."""

@@ -103,5 +103,5 @@ def version_of(choice: FormChoice, device: torch.device, quantization: str, *, b
     found = "+".join(filter(None, ("" if named == "float32-cpu" else named, quantization)))
     if not (found and by_kernels):
         return found
-    # models/engine/compute/fused.py, `cache_dtype`
+    # models/compute/fused.py, `cache_dtype`
     return f"{found}+kernels-bfloat16-cache" if layers.is_integer else f"{found}+kernels"

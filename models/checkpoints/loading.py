@@ -151,7 +151,7 @@ def _load(
 
 
 def _arithmetic_version(loaded: _Loaded, target: torch.device) -> str:
-    from models.engine.compute.fused import computed_by_kernels
+    from models.compute.fused import computed_by_kernels
 
     return version_of(
         loaded.choice, target, loaded.quantization, by_kernels=computed_by_kernels(loaded.model, loaded.choice.dtype)

@@ -1,7 +1,7 @@
 """The torch engine: continuous batching of many answers over one model.
 
 Jobs come in and events go out on the event loop; a separate thread computes. Start with `worker` for the course of a
-step, `scheduler` for what a step computes, `compute` for how.
+step, `scheduler` for what a step computes; how is `models/compute`.
 """
 
 from models.engine.speculation.drafting import SpeculationMode

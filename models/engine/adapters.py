@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from models.engine.compute.lora import Lora
+from models.compute.lora import Lora
 from models.engine.sequence import SequenceState
 from models.files.adapters import Adapter, AdapterError, AdapterFiles, load_adapter
 

@@ -14,19 +14,19 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.loading import Checkpoint
+from models.compute.attention import Context
+from models.compute.batch import Group, StepInputs, pack, tensor_of
+from models.compute.cache import KVCache
+from models.compute.decode_batch import Steady
+from models.compute.fused import lean
+from models.compute.gpu_ways import why_no_paged_kernel
+from models.compute.graphs import DecodeGraphs
+from models.compute.lora import Lora
+from models.compute.model_attention import use_paged_attention
+from models.compute.pages import PagePool, pages_for
 from models.drawing.sampler import Draw, Drawn, Token, sample
-from models.engine.compute.attention import Context
-from models.engine.compute.batch import Group, StepInputs, pack, tensor_of
-from models.engine.compute.cache import KVCache
-from models.engine.compute.decode_batch import Steady
-from models.engine.compute.fused import lean
-from models.engine.compute.gpu_ways import why_no_paged_kernel
-from models.engine.compute.graphs import DecodeGraphs
-from models.engine.compute.lora import Lora
-from models.engine.compute.model_attention import use_paged_attention
-from models.engine.compute.pages import PagePool
 from models.engine.prompt_scores import PromptScores
-from models.engine.sequence import ScheduledChunk, pages_for
+from models.engine.sequence import ScheduledChunk
 from models.files.architectures import rope_depends_on_length
 from models.files.checkpoint import first_line
 from models.interface.generation import STEP_ROWS, Sampling

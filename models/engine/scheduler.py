@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from models.engine.compute.pages import PagePool
+from models.compute.pages import PagePool, pages_for
 from models.engine.holdings import Holdings
-from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
+from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.waiting import WaitingSequences
 from models.interface.fair_slots import FairSlots
 from models.interface.prompt_turns import PromptBacklog

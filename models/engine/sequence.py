@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from models.compute.pages import Node, PagePool, Sharing, pages_for
 from models.drawing.logit_changes import LogitChanges
 from models.drawing.sampler import Draw, Token
-from models.engine.compute.pages import Node, PagePool, Sharing
 from models.interface.fair_slots import owners_of
 from models.interface.generation import Delta, End, FinishReason, Job, TokenLogprob, Usage
 from models.interface.token_stream import TokenStream
@@ -266,7 +266,3 @@ class ScheduledChunk:
         """The single token; 0 in place of one that is not known yet."""
         tokens = self.sequence.tokens
         return tokens[self.start] if self.start < len(tokens) else 0
-
-
-def pages_for(tokens: int, size: int) -> int:
-    return -(-tokens // size)

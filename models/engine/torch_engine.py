@@ -13,15 +13,14 @@ from dataclasses import dataclass
 import torch
 
 from models.checkpoints.loading import Checkpoint, CheckpointError
+from models.compute import gpu_ways
+from models.compute.cache import GIB, PAGE_SIZE, SHARE_OF_FREE_GPU, KVCache, bytes_per_page, pages_that_fit
+from models.compute.fused import cache_dtype
+from models.compute.pages import PagePool, pages_for
 from models.engine.adapters import Adapters, Fetched
-from models.engine.compute import gpu_ways
-from models.engine.compute.cache import GIB, PAGE_SIZE, SHARE_OF_FREE_GPU, KVCache, bytes_per_page, pages_that_fit
-from models.engine.compute.fused import cache_dtype
-from models.engine.compute.pages import PagePool
-from models.engine.compute.probe import probe
+from models.engine.probe import probe
 from models.engine.runner import Runner, StepTimes
 from models.engine.scheduler import Scheduler, StepLimits
-from models.engine.sequence import pages_for
 from models.engine.speculation.draft_model import DraftModel, check_draft
 from models.engine.speculation.drafting import Speculation, SpeculationMode
 from models.engine.threads import Threads

@@ -2,7 +2,7 @@
 
 The engine feeds packed tokens of many requests through the model's own layers. Everything that mixes tokens must
 therefore go through transformers' attention interface, and nothing may depend on the rest of the batch.
-`models.engine.compute.probe` measures what the config does not show.
+`models.engine.probe` measures what the config does not show.
 """
 
 from __future__ import annotations

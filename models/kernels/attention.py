@@ -19,7 +19,7 @@ from models.kernels.value_sums import adder_of
 from models.kernels.worker import SIGNATURE, alone, options
 
 GROUP = 7
-"""Numbers of a `Group` (models/engine/compute/batch.py)."""
+"""Numbers of a `Group` (models/compute/batch.py)."""
 _JOINED, _KEYS, _VALUES, _NUMBERS, _GROUPS, _OUT = range(6)
 _ROWS, _, _, _TOKENS, _QUERIES, _KV, _SIZE, _WINDOW, _PAGE, _LONGEST, _MANY, _TILE, _SCALE, _CAP = range(6, 20)
 _GOLDEN = 0.618

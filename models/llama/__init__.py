@@ -1,7 +1,7 @@
 """Decoders built like Llama, without transformers' model classes.
 
 Importing those classes takes half of a worker's start: they import `torch._dynamo`, `torch.distributed.tensor`, sympy
-and scipy. The engine computes these decoders in a forward of its own (models/engine/compute/fused.py) and needs their
+and scipy. The engine computes these decoders in a forward of its own (models/compute/fused.py) and needs their
 weights and shapes only. A checkpoint of another kind, or with anything in its config that is not known here, is
 loaded by transformers.
 """

@@ -1,1 +1,1 @@
-"""Models that are ready for requests: an engine with its prompts, and the report of a model."""
+"""Models that are ready for requests: an engine with its prompts, and the report of what was loaded."""

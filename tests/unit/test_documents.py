@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import models
 from app.commands.settings import settings_table
 from app.delivery.commits.changelog import changelog_topic
 from app.gateway.openai.chat_choice import REASONS as CHAT_REASONS
@@ -20,6 +21,7 @@ from app.settings import Settings
 from app.wire.error import MEANING
 from models.interface.generation import FinishReason
 from tables.records import Table
+from tests import house
 
 ROOT = Path(__file__).parents[2]
 VECTORS: list[dict[str, Any]] = json.loads((ROOT / "deploy" / "packages" / "conformance" / "vectors.json").read_text())
@@ -308,6 +310,21 @@ def test_every_file_is_on_the_map_and_imports_nothing_above_it() -> None:
                 upwards.append(f"{file} imports {target}")
     assert checked > 1000
     assert upwards == []
+
+
+def test_a_room_of_models_imports_lower_floors_alone() -> None:
+    floors = re.findall(r"^- (.+)$", str(models.__doc__), re.MULTILINE)
+    floor_of = {room: number for number, rooms in enumerate(floors) for room in rooms.split(", ")}
+    rooms = {path.parent.name for path in (ROOT / "models").glob("*/__init__.py")}
+    circling = {room for circle in house.circles() for room in circle}
+    wrong = [
+        f"{room} imports {other}"
+        for room, imports in house.imports_of_rooms().items()
+        for other in imports
+        if floor_of[other] >= floor_of[room] and not {room, other} <= circling
+    ]
+    assert floor_of.keys() == rooms
+    assert wrong == []
 
 
 def test_the_glossary_names_what_the_code_has() -> None:

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import torch
 
 from models.checkpoints.loading import Checkpoint, CheckpointError
+from models.compute.cache import KVCache
+from models.compute.fused import cache_dtype
+from models.compute.pages import PagePool
 from models.drawing.sampler import sample
-from models.engine.compute.cache import KVCache
-from models.engine.compute.fused import cache_dtype
-from models.engine.compute.pages import PagePool
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation.cost import Cost

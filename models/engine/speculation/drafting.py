@@ -15,8 +15,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
+from models.compute.pages import PagePool
 from models.drawing.sampler import Token
-from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation.cost import Cost
 from models.engine.speculation.draft_model import DraftModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.engine.compute.pages import PagePool
+from models.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.interface.generation import Job
 from models.interface.token_stream import TokenStream

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from models.checkpoints.loading import CheckpointError
+from models.compute.attention import dense
+from models.compute.decoders import shape_of
 from models.engine import EngineDied
-from models.engine.compute.attention import dense
-from models.engine.compute.decoders import shape_of
 from models.interface.generation import Delta, End, FinishReason, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle, plug
@@ -357,7 +357,7 @@ def flat_dense(*tensors_and_width_and_scale):
     [("llama", "compute.fused.shape_of", flat_shape), ("phi3", "compute.attention.dense", flat_dense)],
 )
 async def test_a_model_whose_logits_would_be_wrong_is_refused_at_the_start(engines, monkeypatch, kind, place, wrong):
-    monkeypatch.setattr(f"models.engine.{place}", wrong)
+    monkeypatch.setattr(f"models.{place}", wrong)
     fatal = []
     with pytest.raises(CheckpointError, match=rf"{kind}: the engine's logits differ from its own by \d"):
         await engines(tiny.checkpoint(kind, sliding_window=None), on_fatal=fatal.append)

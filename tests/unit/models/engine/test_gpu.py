@@ -12,7 +12,7 @@ import torch
 
 from models.interface.generation import Sampling
 from tests.unit.models import tiny
-from tests.unit.models.engine.compute.test_fused import FAMILY, both_ways, make, with_rope
+from tests.unit.models.compute.test_fused import FAMILY, both_ways, make, with_rope
 from tests.unit.models.engine.conftest import Oracle
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.engine.schedules import ARCHITECTURES, CONTEXT, Tally, run_schedule

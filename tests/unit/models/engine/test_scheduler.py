@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from models.engine.compute.pages import PagePool
+from models.compute.pages import PagePool
 from models.engine.scheduler import Scheduler, StepLimits
 from models.engine.sequence import SequenceState
 from models.interface.generation import Job, JobPriority

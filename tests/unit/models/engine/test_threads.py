@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from models.engine.compute.attention import dense
+from models.compute.attention import dense
 from models.engine.threads import FIRST_REST_S, LONGEST_REST_S, MOST_WAITS, PAIRS, Threads
 from models.linear.int8 import (
     int8_blocks,

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load as read_weights
 from safetensors.torch import load_file, save_file
 
-from models.engine.compute.lora import linear_layers
+from models.compute.lora import linear_layers
 from models.files.adapter_folders import adapter_folders
 from models.files.adapters import AdapterError, AdapterFiles, load_adapter
 from tests.unit.models import lora, tiny

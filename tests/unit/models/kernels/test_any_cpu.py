@@ -19,7 +19,7 @@ WIDER = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
 COMPUTE = """
 import hashlib, sys, torch
 from models.linear import Kind, Products, replace_layers
-from tests.unit.models.engine.compute.test_fused import both_ways, make
+from tests.unit.models.compute.test_fused import both_ways, make
 from tests.unit.models.kernels.test_any_cpu import WIDER
 
 architecture, weights = sys.argv[1:]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from models.engine.compute.forward import Forward
-from models.engine.compute.fused import lean
-from models.engine.compute.kernel_forward import KernelForward
+from models.compute.forward import Forward
+from models.compute.fused import lean
+from models.compute.kernel_forward import KernelForward
 from models.kernels import library, target
 from models.kernels.schemas import KERNELS
 from tests.unit.models import tiny

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.loading import Checkpoint
-from models.engine.compute.attention import Context
-from models.engine.compute.cache import KVCache
-from models.engine.compute.fused import cache_dtype
-from models.engine.compute.pages import PagePool
+from models.compute.attention import Context
+from models.compute.cache import KVCache
+from models.compute.fused import cache_dtype
+from models.compute.pages import PagePool
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.files.adapters import load_adapter

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from models.checkpoints.loading import Checkpoint
+from models.compute.attention import Context
+from models.compute.cache import KVCache
+from models.compute.fused import cache_dtype
+from models.compute.pages import PagePool
 from models.engine import EngineOptions, TorchEngine
-from models.engine.compute.attention import Context
-from models.engine.compute.cache import KVCache
-from models.engine.compute.fused import cache_dtype
-from models.engine.compute.pages import PagePool
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.interface.generation import Job, Sampling

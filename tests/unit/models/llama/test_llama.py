@@ -15,7 +15,7 @@ from models.engine import EngineOptions, TorchEngine
 from models.files.adapters import AdapterFiles
 from models.llama import LlamaDecoder, read_config
 from tests.unit.models import lora, tiny
-from tests.unit.models.engine.compute.test_fused import FAMILY
+from tests.unit.models.compute.test_fused import FAMILY
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.engine.schedules import ARCHITECTURES
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
-from models.engine.compute.cache import LEAST_ON_CPU, MOST_ON_CPU, KVCache, bytes_per_page, pages_that_fit
+from models.compute.cache import LEAST_ON_CPU, MOST_ON_CPU, KVCache, bytes_per_page, pages_that_fit
 
 CPU = torch.device("cpu")
 PAGE = 1 << 20

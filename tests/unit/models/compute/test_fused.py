@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from models.engine.compute import kernel_forward
-from models.engine.compute.attention import Context
-from models.engine.compute.batch import pack
-from models.engine.compute.cache import KVCache
-from models.engine.compute.fused import lean
-from models.engine.compute.model_attention import use_paged_attention
-from models.engine.compute.pages import PagePool
+from models.compute import kernel_forward
+from models.compute.attention import Context
+from models.compute.batch import pack
+from models.compute.cache import KVCache
+from models.compute.fused import lean
+from models.compute.model_attention import use_paged_attention
+from models.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.interface.generation import Job
 from models.interface.token_stream import TokenStream

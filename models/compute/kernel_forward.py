@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from models.engine.compute.cache import PAGE_SIZE
-from models.engine.compute.forward import Forward
+from models.compute.cache import PAGE_SIZE
+from models.compute.forward import Forward
 from models.kernels.schemas import NORMED, NOTHING, PLAIN, NumberForm
 from models.linear.int8 import Int8Weight, fbgemm_sums, onednn_sums
 from models.linear.product import product

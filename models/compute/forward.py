@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, silu
 
-from models.engine.compute.attention import attend, masks_of
+from models.compute.attention import attend, masks_of
 from models.linear.int8 import Int8Weight
 from models.linear.product import Matrix, add_low_rank, product
 from models.linear.rows import Rows

@@ -7,11 +7,14 @@ NumPy changes a tensor in place.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from models.engine.compute.batch import StepInputs
-from models.engine.sequence import ScheduledChunk
+from models.compute.batch import StepInputs
+
+if TYPE_CHECKING:
+    from models.engine.sequence import ScheduledChunk
 
 
 class Steady:

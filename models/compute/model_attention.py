@@ -12,7 +12,7 @@ from models.llama import LlamaDecoder
 def use_paged_attention(model: Any) -> None:
     """Let `model` attend through the `context` of each call."""
     if not isinstance(model, LlamaDecoder):  # which does so whenever it gets one
-        from models.engine.compute.transformers_attention import NAME
+        from models.compute.transformers_attention import NAME
 
         model.set_attn_implementation(NAME)
 

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from models.engine.compute.pages import PagePool, Sharing
+from models.compute.pages import PagePool, Sharing
 
 
 def tokens(count, seed=0):

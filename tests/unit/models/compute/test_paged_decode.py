@@ -64,7 +64,7 @@ for dtype, width, size, capability in [('bf16', 2, 64, 90), ('bf16', 2, 128, 80)
 
 
 def run(code, **environment):
-    file = importlib.util.find_spec("models.engine.compute.paged_decode").origin
+    file = importlib.util.find_spec("models.compute.paged_decode").origin
     arguments = [sys.executable, "-W", "error", "-c", code, file]
     ended = subprocess.run(
         arguments, env=os.environ | environment, capture_output=True, text=True, timeout=250, check=False

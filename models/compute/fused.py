@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.engine.compute.attention import Context
-from models.engine.compute.cache import KVCache
-from models.engine.compute.decoders import final_norm, head_of, is_known, shape_of, turns_of, weights_of
-from models.engine.compute.forward import Forward
-from models.engine.compute.kernel_forward import KERNEL_DTYPES, KernelForward, form_of
+from models.compute.attention import Context
+from models.compute.cache import KVCache
+from models.compute.decoders import final_norm, head_of, is_known, shape_of, turns_of, weights_of
+from models.compute.forward import Forward
+from models.compute.kernel_forward import KERNEL_DTYPES, KernelForward, form_of
 from models.files.architectures import LENGTH_DEPENDENT_ROPE, context_limit
 from models.kernels import library as kernels
 from models.linear.replacing import has_integer_layers

@@ -13,7 +13,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from models.engine.compute.batch import Group, StepInputs
+from models.compute.batch import Group, StepInputs
 
 Forward = Callable[[StepInputs], Tensor]
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)

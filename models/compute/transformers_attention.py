@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 from transformers import AttentionInterface
 
-from models.engine.compute.attention import Context
+from models.compute.attention import Context
 
 NAME = "parley_paged"
 # Further arguments that some models pass to their attention; ignoring them would give silently wrong results.

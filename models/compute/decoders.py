@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.engine.compute.forward import Shape, Weights
+from models.compute.forward import Shape, Weights
 from models.linear.embedding import NarrowEmbedding
 from models.linear.layer import JoinedLinear, ServedLinear
 from models.linear.layout import laid_out

@@ -7,9 +7,9 @@ import random
 import pytest
 import torch
 
-from models.engine.compute.batch import pack
-from models.engine.compute.decode_batch import Steady
-from models.engine.compute.pages import PagePool
+from models.compute.batch import pack
+from models.compute.decode_batch import Steady
+from models.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk
 from tests.unit.models.engine.sequences import sequences_of, slices_of
 

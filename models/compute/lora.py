@@ -14,14 +14,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from models.engine.compute.batch import tensor_of
-from models.engine.sequence import ScheduledChunk
+from models.compute.batch import tensor_of
+
+if TYPE_CHECKING:
+    from models.engine.sequence import ScheduledChunk
 from models.files.adapters import Adapter
 from models.linear.product import Matrix, add_low_rank
 from models.linear.rows import Rows, rows_of

@@ -141,3 +141,7 @@ class PagePool:
         if key is not None:
             del self._published[key]
             del self._nodes[page]
+
+
+def pages_for(tokens: int, size: int) -> int:
+    return -(-tokens // size)

@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.engine.compute import gpu_ways
-from models.engine.compute.cache import KVCache
-from models.engine.compute.graphs import DecodeGraphs
-from models.engine.compute.pages import PagePool
+from models.compute import gpu_ways
+from models.compute.cache import KVCache
+from models.compute.graphs import DecodeGraphs
+from models.compute.pages import PagePool
 from models.engine.runner import Runner
 from tests.unit.models import tiny
 from tests.unit.models.engine.sequences import sequences_of, slices_of
 
-KERNEL = "models.engine.compute.paged_decode"
+KERNEL = "models.compute.paged_decode"
 CPU = torch.device("cpu")
 
 

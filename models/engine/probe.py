@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.engine.compute.attention import Context
-from models.engine.compute.cache import PAGE_SIZE, KVCache
-from models.engine.compute.model_attention import own_attention
+from models.compute.attention import Context
+from models.compute.cache import PAGE_SIZE, KVCache
+from models.compute.model_attention import own_attention
+from models.compute.pages import pages_for
 from models.engine.runner import Runner
-from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
+from models.engine.sequence import ScheduledChunk, SequenceState
 from models.files.checkpoint import CheckpointError, first_line
 from models.interface.generation import Job
 from models.interface.token_stream import TokenStream

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from models.engine.compute.batch import StepInputs, pack
-from models.engine.compute.graphs import fill, still
-from models.engine.compute.pages import PagePool
+from models.compute.batch import StepInputs, pack
+from models.compute.graphs import fill, still
+from models.compute.pages import PagePool
 from tests.unit.models.engine.sequences import sequences_of, slices_of
 
 CPU = torch.device("cpu")

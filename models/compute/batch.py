@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from models.engine.compute.pages import PagePool
-from models.engine.sequence import ScheduledChunk, pages_for
+from models.compute.pages import PagePool, pages_for
+
+if TYPE_CHECKING:
+    from models.engine.sequence import ScheduledChunk
 
 WASTE = 64  # pages that may be read in vain before short sequences are attended separately from long ones
 

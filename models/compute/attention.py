@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn.functional import scaled_dot_product_attention
 
-from models.engine.compute.batch import StepInputs
-from models.engine.compute.cache import KVCache
+from models.compute.batch import StepInputs
+from models.compute.cache import KVCache
 
 
 class Context:
@@ -177,6 +177,6 @@ def _in_place(
     query: Tensor, keys: Tensor, values: Tensor, table: Tensor, lengths: Tensor,
     scale: float, window: int | None, cap: float | None,
 ) -> Tensor:  # fmt: skip
-    from models.engine.compute.paged_decode import paged_decode  # Triton is only there where a GPU may be
+    from models.compute.paged_decode import paged_decode  # Triton is only there where a GPU may be
 
     return paged_decode(query, keys, values, table, lengths, scale=scale, window=window, cap=cap)

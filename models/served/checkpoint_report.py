@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jinja2 import TemplateSyntaxError
@@ -15,8 +15,7 @@ from torch import Tensor
 
 from models.checkpoints.arithmetic import FLOAT32_AT_MOST
 from models.checkpoints.loading import Checkpoint
-from models.engine import TorchEngine
-from models.engine.compute.fused import cache_dtype, why_no_kernels
+from models.compute.fused import cache_dtype, why_no_kernels
 from models.files.architectures import kv_bytes_per_token
 from models.files.checkpoint import CheckpointError
 from models.interface.chat import ChatMessage, ModelCall
@@ -38,6 +37,9 @@ from models.served.model_report import (
 from models.text.control_tokens import control_tokens, sources
 from models.text.reasoning import tags_of
 from models.tools.tool import ModelTool
+
+if TYPE_CHECKING:
+    from models.engine import TorchEngine
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

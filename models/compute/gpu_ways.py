@@ -11,8 +11,8 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from models.engine.compute.attention import dense
-from models.engine.compute.cache import KVCache
+from models.compute.attention import dense
+from models.compute.cache import KVCache
 from models.files.checkpoint import first_line
 
 NEAR = 0.05
@@ -40,7 +40,7 @@ def why_no_paged_kernel(cache: KVCache, heads: int) -> str | None:
     table = torch.arange(1, len(keys), device=kept.device).view(len(_LENGTHS), width)
     lengths = torch.tensor(_LENGTHS, device=kept.device)
     try:
-        from models.engine.compute.paged_decode import paged_decode
+        from models.compute.paged_decode import paged_decode
 
         found = paged_decode(query, keys, values, table, lengths, scale=size**-0.5)
         off = float((found.float() - _gathered(query, keys, values, table)).abs().max())
