@@ -1,95 +1,173 @@
-"""`make test`: the whole suite as runs of pytest, four at once, each with a log of its own under `build`.
+"""`make test`: the whole suite as one queue of files, for several processes of pytest with a log each under `build`.
 
-Tests of the integration wait for real servers at times, so four runs keep two cores busy. Those that are computation
-only have a slightly lower priority, so that they do not slow down what depends on time, and most of them begin last.
+What takes longest comes first; `build/durations` tells the next run. Tests with servers wait for them at times, so more
+processes than cores keep these busy. Two of the processes have a slightly lower priority and begin with what is
+computation only, so that it does not slow down what depends on time. All share one Kafka and one Milvus.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import TextIO
 
-from app.local.kafka import KafkaCluster, archive_of_classes
-from app.local.report import LocalError
+from tests.from_queue import VARIABLE
+from tests.shared_servers import running_servers
 
 LOGS = Path("build")
+DURATIONS = LOGS / "durations"
 PROGRESS_S = 60.0
-AT_ONCE = 4
+NICENESS = (0, 0, 0, 0, 5, 5)
+"""Of each process."""
 MOST_SHOWN = 100_000
 """Letters of a log, the last ones. The log itself has all."""
-RUNS = {
-    "worker": ["tests/integration/worker"],
-    "gateway": ["tests/integration/gateway"],
-    "others": ["tests"],
-    "models": ["tests/unit/models"],
-    "commands": ["tests/integration/commands", "tests/integration/local", "tests/integration/demo"],
-    "faults": ["tests/faults"],
-    "browser": ["tests/browser"],
-    "simulation": ["tests/simulation"],
-    "unit": ["tests/unit"],
-}
 SLOWEST = ("--durations=15", "--durations-min=4")
 """Shown at the end of each log."""
-COMPUTED = frozenset({"models", "unit", "simulation"})
-NICENESS = 5
+COMPUTED = ("tests/unit", "tests/simulation")
+TOGETHER = ("clients", "gateway", "packages", "programs", "search")
+"""Folders of `tests/integration` whose files share servers: each is one part of the queue."""
+LONGEST = ("tests/simulation/test_simulation.py", "tests/faults/test_faults.py", "tests/integration/gateway")
+"""They come first where no run has left durations."""
+ELSEWHERE = "tests/engines"
+"""It has an environment of its own."""
 ENGINES = Path(".venv/engines")
+
+
+class Queue:
+    """Parts that nobody has begun, the longest first."""
+
+    def __init__(self, parts: Iterable[str], durations: Mapping[str, float]) -> None:
+        longest = dict.fromkeys(LONGEST, 1000000.0)
+        # What nobody knows may be long.
+        self.waiting = sorted(parts, key=lambda part: -(durations.get(part) or longest.get(part, 1e3)))
+
+    def next(self, niceness: int) -> str | None:
+        """For a process of low priority rather a computed one, for another one rather one with servers."""
+        fitting = (part for part in self.waiting if part.startswith(COMPUTED) == bool(niceness))
+        part = next(fitting, self.waiting[0] if self.waiting else None)
+        if part is not None:
+            self.waiting.remove(part)
+        return part
 
 
 @dataclass
 class Run:
-    """One of pytest. `paths` are folders, without those that other runs name."""
+    """A process of pytest."""
 
     name: str
-    paths: Sequence[str]
-    log: TextIO
-    began: float = 0.0
-    seconds: float = 0.0
+    niceness: int
+    part: str | None = None
+    failures: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        ignored = [f"--ignore={path}" for paths in RUNS.values() for path in paths if path not in self.paths]
-        pytest = [sys.executable, "-u", "-m", "pytest", "-p", "no:cacheprovider", *SLOWEST, *self.paths, *ignored]
-        niceness = NICENESS if self.name in COMPUTED else 0
-        self.began = time.monotonic()
-        # In a session of its own, or Ctrl-C would reach it twice, the second time while its fixtures end their servers.
-        self.process = subprocess.Popen(
-            ["nice", "-n", str(niceness), *pytest],
-            stdout=self.log,
-            stderr=self.log,
-            env=environment(),
-            start_new_session=True,
-        )
+    connection: Connection | None = None
 
     @property
-    def is_running(self) -> bool:
-        if self.process is None or self.seconds:
-            return False
-        if self.process.poll() is None:
-            return True
-        self.seconds = time.monotonic() - self.began
-        return False
+    def log(self) -> Path:
+        return LOGS / f"test-{self.name}.log"
 
     @property
     def has_failed(self) -> bool:
-        return self.process is None or self.process.returncode != 0
+        return bool(self.failures) or self.process is None or self.process.wait() != 0
+
+    def start(self, part: str, variables: Mapping[str, str]) -> None:
+        self.part = part
+        self.connection, theirs = Pipe()
+        with theirs, self.log.open("w") as log:
+            pytest = [sys.executable, "-u", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.from_queue"]
+            # In a session of its own, or Ctrl-C would reach it twice, again while its fixtures end their servers.
+            self.process = subprocess.Popen(
+                ["nice", "-n", str(self.niceness), *pytest, *SLOWEST, part],
+                stdout=log,
+                stderr=log,
+                env={**environment(), **variables, VARIABLE: str(theirs.fileno())},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    def interrupt(self) -> None:
+        """As Ctrl-C would: pytest's fixtures end their servers."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+
+
+class Suite:
+    def __init__(self, parts: Iterable[str], variables: Mapping[str, str], niceness: Iterable[int] = NICENESS) -> None:
+        self.durations: dict[str, float] = {}
+        self.queue = Queue(parts, durations_before())
+        self.runs = [Run(f"{number}", nice) for number, nice in enumerate(niceness, start=1)]
+        self._variables = variables
+        self._parts = len(self.queue.waiting)
+
+    def finish(self) -> None:
+        for run in self.runs:
+            if (part := self.queue.next(run.niceness)) is not None:
+                run.start(part, self._variables)
+        shown_at = time.monotonic()
+        while waited := {run.connection: run for run in self.runs if run.connection is not None}:
+            for connection in wait(waited, timeout=1.0):
+                self._hand_out(waited[connection])
+            if time.monotonic() - shown_at > PROGRESS_S:
+                shown_at = time.monotonic()
+                print(self.progress(), flush=True)
+
+    def stop(self) -> None:
+        for run in self.runs:
+            run.interrupt()
+        for run in self.runs:
+            if run.process is not None:
+                run.process.wait()
+
+    def failed(self) -> list[str]:
+        """Parts; those that were not run, and the log of a process that has failed without a part, too."""
+        failed = [part for run in self.runs for part in run.failures]
+        failed += [str(run.log) for run in self.runs if run.process and run.has_failed and not run.failures]
+        return failed + self.queue.waiting
 
     def progress(self) -> str:
-        percents = re.findall(r"\[ *(\d+%)]$", self.text(), re.MULTILINE)
-        return f"{self.name} {percents[-1] if percents else '0%'}"
+        now = ", ".join(run.part.removeprefix("tests/") for run in self.runs if run.part)
+        failures = sum(len(run.failures) for run in self.runs)
+        return f"{len(self.durations)} of {self._parts} done, {failures} failed; {now}"
 
-    def text(self) -> str:
-        return Path(self.log.name).read_text(errors="replace")
+    def _hand_out(self, run: Run) -> None:
+        assert run.connection is not None
+        assert run.process is not None
+        try:
+            done = run.connection.recv()
+        except EOFError:  # its end, or its death
+            if run.part is not None:
+                run.failures.append(run.part)
+            run.connection.close()
+            run.process.wait()
+            run.connection, run.part = None, None
+            return
+        assert run.part is not None
+        self.durations[run.part] = done.seconds
+        if done.failures:
+            run.failures.append(run.part)
+        run.part = self.queue.next(run.niceness)
+        run.connection.send(run.part)
+
+
+def parts_of(root: Path = Path("tests")) -> set[str]:
+    """Files, and folders whose files share servers."""
+    together = [root / "integration" / name for name in TOGETHER]
+    files = [file for file in root.rglob("test_*.py") if not file.is_relative_to(ELSEWHERE)]
+    return {str(next((one for one in together if file.is_relative_to(one)), file)) for file in files}
+
+
+def durations_before() -> dict[str, float]:
+    if not DURATIONS.is_file():
+        return {}
+    lines = (line.split() for line in DURATIONS.read_text().splitlines())
+    return {part: float(seconds) for seconds, part in lines}
 
 
 def environment() -> dict[str, str]:
@@ -100,59 +178,26 @@ def environment() -> dict[str, str]:
 def main() -> int:
     LOGS.mkdir(exist_ok=True)
     signal.signal(signal.SIGTERM, _interrupt)
+    began = time.monotonic()
     with ExitStack() as stack:
-        runs: list[Run] = []
-        stack.callback(_stop, runs)
-        for name, paths in RUNS.items():
-            log = stack.enter_context((LOGS / f"test-{name}.log").open("w"))
-            runs.append(Run(name, paths, log))
-        print(f"logs: {', '.join(run.log.name for run in runs)}", flush=True)
-        _archive_classes()
-        _finish(runs)
-        failed = [run.name for run in runs if run.has_failed]
-        for run in sorted(runs, key=lambda run: run.has_failed):
-            print(f"\n{'=' * 30} {run.name} {'=' * 30}\n{run.text()[-MOST_SHOWN:]}", flush=True)
-        print(", ".join(f"{run.name} {run.seconds:.0f} s" for run in runs))
+        suite = Suite(parts_of(), stack.enter_context(running_servers()))
+        stack.callback(suite.stop)
+        print(f"logs: {', '.join(str(run.log) for run in suite.runs)}", flush=True)
+        suite.finish()
+    for run in sorted(suite.runs, key=lambda run: run.has_failed):
+        print(f"\n{'=' * 30} {run.log} {'=' * 30}\n{run.log.read_text(errors='replace')[-MOST_SHOWN:]}", flush=True)
+    longest = sorted(suite.durations.items(), key=lambda one: -one[1])
+    DURATIONS.write_text("".join(f"{seconds:.1f} {part}\n" for part, seconds in longest))
+    print(f"{len(longest)} parts in {time.monotonic() - began:.0f} s; their durations: {DURATIONS}")
+    failed = suite.failed()
     if (ENGINES / ".installed").exists():
         engines = [str(ENGINES / "bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "tests/engines"]
         if subprocess.run(engines, check=False).returncode:
-            failed.append("engines")
+            failed.append("tests/engines")
     else:
         print("tests/engines is skipped: `make engines` has not made its environment")
     print(f"failed: {', '.join(failed)}" if failed else "all tests passed")
     return bool(failed)
-
-
-def _archive_classes() -> None:
-    """A broker leaves them when it is stopped; those of the tests are many, and most are killed."""
-    with suppress(LocalError), TemporaryDirectory() as folder:
-        if archive_of_classes().path.is_file():
-            return
-        cluster = KafkaCluster(Path(folder))
-        cluster.start()
-        cluster.stop()
-
-
-def _finish(runs: Sequence[Run]) -> None:
-    """Start each as soon as fewer than `AT_ONCE` are running, and wait for all."""
-    waiting, shown_at = list(runs), time.monotonic()
-    while (running := [run for run in runs if run.is_running]) or waiting:
-        for run in waiting[: AT_ONCE - len(running)]:
-            waiting.remove(run)
-            run.start()
-        time.sleep(0.2)
-        if time.monotonic() - shown_at > PROGRESS_S:
-            shown_at = time.monotonic()
-            print(", ".join(run.progress() for run in runs), flush=True)
-
-
-def _stop(runs: Sequence[Run]) -> None:
-    """As Ctrl-C would: pytest's fixtures end their servers."""
-    left = [run.process for run in runs if run.process is not None and run.process.poll() is None]
-    for process in left:
-        process.send_signal(signal.SIGINT)
-    for process in left:
-        process.wait()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,23 +1,25 @@
-"""Real parts for the tests: one Kafka and one Milvus a session, fresh topics for every test."""
+"""Real parts for the tests: one Kafka and one Milvus for all, fresh topics for every test."""
 
 from __future__ import annotations
 
 import os
 import signal
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
 
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from app.settings import PREFIX, Settings
+from tests.shared_servers import shared_kafka, shared_milvus
 
 PARTITIONS = 4
 
@@ -54,8 +56,12 @@ def running_milvus(folder: Path) -> Iterator[MilvusNode]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """A broker that all tests of the session share: never stop it, take `start_kafka` for that."""
-    cluster = KafkaCluster(tmp_path_factory.mktemp("kafka"))
+    """A broker that all tests share: never stop it, take `start_kafka` for that."""
+    folder = tmp_path_factory.mktemp("kafka")
+    if (shared := shared_kafka(folder)) is not None:
+        yield shared
+        return
+    cluster = KafkaCluster(folder)
     try:
         cluster.start()
         yield cluster
@@ -65,8 +71,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusNode]:
-    """A Milvus that all tests of the session share: never stop it, take `start_milvus` for that."""
-    with running_milvus(tmp_path_factory.mktemp("milvus")) as node:
+    """A Milvus that all tests share: never stop it, take `start_milvus` for that."""
+    folder = tmp_path_factory.mktemp("milvus")
+    if (shared := shared_milvus(folder)) is not None:
+        yield shared
+        return
+    with running_milvus(folder) as node:
         yield node
 
 
@@ -102,9 +112,21 @@ def start_milvus(tmp_path: Path) -> Iterator[Callable[[], MilvusNode]]:
         node.kill()
 
 
+async def delete_topics(*those: Settings) -> None:
+    """A broker that all tests share would run out of files."""
+    for settings in those:
+        admin = AIOKafkaAdminClient(**settings.cluster.options())
+        await admin.start()
+        await admin.delete_topics(
+            [name for name in await admin.list_topics() if name.startswith(settings.topic_prefix)]
+        )
+        await admin.close()
+
+
 @pytest.fixture
-def new_settings(kafka: KafkaCluster, tmp_path: Path) -> NewSettings:
+async def new_settings(kafka: KafkaCluster, tmp_path: Path) -> AsyncIterator[NewSettings]:
     """Settings with topics, a consumer group and a data folder that no other test uses; the topics exist."""
+    made: list[Settings] = []
 
     async def new(**values: Any) -> Settings:
         unique = uuid.uuid4().hex[:8]
@@ -118,9 +140,12 @@ def new_settings(kafka: KafkaCluster, tmp_path: Path) -> NewSettings:
         }
         settings = Settings(_env_file=None, **{**defaults, **values})
         await create_topics(settings)
+        if settings.broker == kafka.broker_setting:
+            made.append(settings)
         return settings
 
-    return new
+    yield new
+    await delete_topics(*made)
 
 
 @pytest.fixture

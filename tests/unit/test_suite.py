@@ -1,48 +1,78 @@
-"""`python -m tests`: the whole suite in runs of pytest."""
+"""`python -m tests`: one queue of test files for several processes of pytest."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from tests import __main__ as suite
-from tests.__main__ import AT_ONCE, RUNS, Run
+from tests.__main__ import Queue, Suite
+
+COUNTED = """
+import os
+from pathlib import Path
+import pytest
+
+@pytest.fixture(scope="session")
+def once():
+    yield
+    Path(__file__).with_name(f"ended-{os.getpid()}").touch()
+
+"""
 
 
-def test_runs_name_folders_that_exist_and_none_twice() -> None:
-    paths = [path for run in RUNS.values() for path in run]
-    assert len(paths) == len(set(paths))
-    assert all(Path(path).is_dir() for path in paths)
-    assert "tests" in paths, "what no run names is in one of them"
+@pytest.fixture(autouse=True)
+def _logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "LOGS", tmp_path)
+    monkeypatch.setattr(suite, "DURATIONS", tmp_path / "durations")
 
 
-def test_a_run_that_fails_is_told_and_keeps_no_other_from_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With more runs than are started at once."""
-    most = 0
-    runs = []
-    for number in range(AT_ONCE + 2):
-        test = tmp_path / f"test_{number}.py"
-        test.write_text(f"def test_it() -> None:\n    assert {number != 1}\n")
-        runs.append(Run(f"{number}", [str(test)], (tmp_path / f"{number}.log").open("w")))
+def _files(folder: Path, **bodies: str) -> list[str]:
+    (folder / "conftest.py").write_text(COUNTED)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    for name, body in bodies.items():
+        (folder / f"test_{name}.py").write_text(body)
+    return [str(folder / f"test_{name}.py") for name in bodies]
 
-    def count_and_wait(_seconds: float) -> None:
-        nonlocal most
-        most = max(most, sum(run.is_running for run in runs))
-        sleep(0.05)
 
-    sleep = time.sleep
-    monkeypatch.setattr(suite.time, "sleep", count_and_wait)
-    suite._finish(runs)
-    for run in runs:
-        run.log.close()
-    assert [run.name for run in runs if run.has_failed] == ["1"]
-    assert ("1 failed" in runs[1].text(), "1 passed" in runs[5].text()) == (True, True)
-    assert runs[5].progress() == "5 100%"
-    assert most == AT_ONCE
+def test_every_test_file_is_one_part_or_in_one() -> None:
+    parts = suite.parts_of()
+    for file in Path("tests").rglob("test_*.py"):
+        assert sum(file.is_relative_to(part) for part in parts) == (not file.is_relative_to(suite.ELSEWHERE)), file
+    assert parts.issuperset(suite.LONGEST)
+
+
+def test_what_takes_longest_comes_first_and_what_is_unknown_before() -> None:
+    durations = {"tests/unit/test_a.py": 2.0, "tests/browser/test_b.py": 3.0, "tests/unit/test_c.py": 5.0}
+    queue = Queue([*durations, "tests/faults/test_new.py"], durations)
+    order = [queue.next(niceness) for niceness in (0, 5, 0, 0, 5)]
+    files = ["faults/test_new.py", "unit/test_c.py", "browser/test_b.py", "unit/test_a.py"]
+    assert order == [*(f"tests/{file}" for file in files), None]
+
+
+def test_files_are_run_by_processes_with_one_session_each_and_a_failure_is_told(tmp_path: Path) -> None:
+    passes, fails = "def test_it(once):\n    pass\n", "def test_it(once):\n    assert False\n"
+    parts = _files(tmp_path, a=passes, b=fails, c=passes, d="import nothing_of_that_name\n", e=passes, f=passes)
+    ran = Suite(parts, {}, (0, 5))
+    ran.finish()
+    assert sorted(ran.failed()) == [parts[1], parts[3]]
+    assert sorted(ran.durations) == parts
+    assert [run.has_failed for run in ran.runs].count(True) >= 1
+    assert ran.progress() == "6 of 6 done, 2 failed; "
+    assert 1 <= len(list(tmp_path.glob("ended-*"))) <= 2
+    logs = "".join(run.log.read_text() for run in ran.runs)
+    assert ("nothing_of_that_name" in logs, "assert False" in logs) == (True, True)
+
+
+def test_a_process_that_dies_fails_with_its_part_and_others_go_on(tmp_path: Path) -> None:
+    parts = _files(tmp_path, a="import os\n\ndef test_it():\n    os._exit(0)\n", b="def test_it():\n    pass\n")
+    ran = Suite(parts, {}, (0, 5))
+    ran.finish()
+    assert ran.failed() == [parts[0]]
+    alone = Suite(parts, {}, (0,))
+    alone.finish()
+    assert sorted(alone.failed()) == parts, "what nobody has run has failed"
 
 
 def test_processes_of_a_run_may_write_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode
 from app.settings import Settings
-from tests.conftest import running_milvus
+from tests.conftest import delete_topics, running_milvus
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 
@@ -56,6 +56,7 @@ def start_worker(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) 
     yield start
     for worker in workers:
         worker.kill()
+    asyncio.run(delete_topics(*(worker.settings for worker in workers)))
 
 
 @pytest.fixture(scope="module")

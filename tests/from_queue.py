@@ -1,0 +1,57 @@
+"""A plugin for pytest: after the tests of its command line, those that `python -m tests` hands out, in one session.
+
+A process says by `Done` that it has ended a part and gets the next one. Fixtures of the session live on between parts,
+others end with theirs. Each test file is collected by the one process that runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+VARIABLE = "TESTS_QUEUE"
+"""The number of the descriptor on which parts come."""
+
+
+@dataclass(frozen=True)
+class Done:
+    seconds: float
+    failures: int
+
+
+FOLDERS: dict[Path, pytest.Collector | None] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_directory(path: Path) -> Generator[None, pytest.Collector | None, pytest.Collector | None]:
+    """The same one for each part: it has the fixtures of its conftest.py, which is read once."""
+    return FOLDERS.setdefault(path, (yield))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    descriptor = int(os.environ.pop(VARIABLE))
+    os.set_inheritable(descriptor, False)
+    queue, count, failed = Connection(descriptor), 0, 0
+    began = time.monotonic()
+    while True:
+        # After the last one the session goes on: its own fixtures stay.
+        for item, following in zip(session.items, [*session.items[1:], session], strict=False):
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        count += len(session.items)
+        queue.send(Done(time.monotonic() - began, session.testsfailed - failed))
+        failed = session.testsfailed
+        part = queue.recv()
+        if part is None:
+            break
+        began = time.monotonic()
+        session.config.get_terminal_writer().line(f"\n{part}")
+        session.perform_collect([part])
+    session.testscollected = count
+    return True
