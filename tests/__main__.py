@@ -47,7 +47,7 @@ class Queue:
     def __init__(self, parts: Iterable[str], durations: Mapping[str, float]) -> None:
         longest = dict.fromkeys(LONGEST, 1000000.0)
         # What nobody knows may be long.
-        self.waiting = sorted(parts, key=lambda part: -(durations.get(part) or longest.get(part, 1e3)))
+        self.waiting = sorted(parts, key=lambda part: (-(durations.get(part) or longest.get(part, 1e3)), part))
 
     def next(self, niceness: int) -> str | None:
         """For a process of low priority rather a computed one, for another one rather one with servers."""
@@ -104,7 +104,7 @@ class Suite:
         self.queue = Queue(parts, durations_before())
         self.runs = [Run(f"{number}", nice) for number, nice in enumerate(niceness, start=1)]
         self._variables = variables
-        self._parts = len(self.queue.waiting)
+        self._parts = frozenset(self.queue.waiting)
 
     def finish(self) -> None:
         for run in self.runs:
@@ -125,6 +125,12 @@ class Suite:
             if run.process is not None:
                 run.process.wait()
 
+    def keep_durations(self) -> None:
+        """Those of parts that have not ended stay as they were."""
+        known = {part: seconds for part, seconds in durations_before().items() if part in self._parts} | self.durations
+        longest = sorted(known.items(), key=lambda one: -one[1])
+        DURATIONS.write_text("".join(f"{seconds:.1f} {part}\n" for part, seconds in longest))
+
     def failed(self) -> list[str]:
         """Parts; those that were not run, and the log of a process that has failed without a part, too."""
         failed = [part for run in self.runs for part in run.failures]
@@ -134,7 +140,7 @@ class Suite:
     def progress(self) -> str:
         now = ", ".join(run.part.removeprefix("tests/") for run in self.runs if run.part)
         failures = sum(len(run.failures) for run in self.runs)
-        return f"{len(self.durations)} of {self._parts} done, {failures} failed; {now}"
+        return f"{len(self.durations)} of {len(self._parts)} done, {failures} failed; {now}"
 
     def _hand_out(self, run: Run) -> None:
         assert run.connection is not None
@@ -181,14 +187,13 @@ def main() -> int:
     began = time.monotonic()
     with ExitStack() as stack:
         suite = Suite(parts_of(), stack.enter_context(running_servers()))
+        stack.callback(suite.keep_durations)
         stack.callback(suite.stop)
         print(f"logs: {', '.join(str(run.log) for run in suite.runs)}", flush=True)
         suite.finish()
     for run in sorted(suite.runs, key=lambda run: run.has_failed):
         print(f"\n{'=' * 30} {run.log} {'=' * 30}\n{run.log.read_text(errors='replace')[-MOST_SHOWN:]}", flush=True)
-    longest = sorted(suite.durations.items(), key=lambda one: -one[1])
-    DURATIONS.write_text("".join(f"{seconds:.1f} {part}\n" for part, seconds in longest))
-    print(f"{len(longest)} parts in {time.monotonic() - began:.0f} s; their durations: {DURATIONS}")
+    print(f"{len(suite.durations)} parts in {time.monotonic() - began:.0f} s; their durations: {DURATIONS}")
     failed = suite.failed()
     if (ENGINES / ".installed").exists():
         engines = [str(ENGINES / "bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "tests/engines"]

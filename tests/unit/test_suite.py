@@ -70,6 +70,8 @@ def test_a_process_that_dies_fails_with_its_part_and_others_go_on(tmp_path: Path
     ran = Suite(parts, {}, (0, 5))
     ran.finish()
     assert ran.failed() == [parts[0]]
+    ran.keep_durations()
+    assert list(suite.durations_before()) == [parts[1]]
     alone = Suite(parts, {}, (0,))
     alone.finish()
     assert sorted(alone.failed()) == parts, "what nobody has run has failed"
