@@ -32,20 +32,15 @@ DAY_S = 86400
 
 GENERATED = {"docs/settings.md", "docs/chart.md", "docs/models.md"}
 LONGEST_LINE = 180
-LONG_LINES = {
-    # pages that have longer ones still
-    "CHANGELOG.md",
-    "docs/sizing.md",
-}
 
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
     "CHANGELOG.md": 300,
-    "CONTRIBUTING.md": 1_950,
+    "CONTRIBUTING.md": 1_900,
     "README.md": 1_450,
     "SECURITY.md": 160,
-    "app/audit/README.md": 650,
-    "app/gateway/README.md": 1_900,
+    "app/audit/README.md": 550,
+    "app/gateway/README.md": 1_850,
     "app/gateway/openai/README.md": 1_700,
     "app/reader/README.md": 350,
     "app/tools/README.md": 600,
@@ -53,7 +48,7 @@ BUDGETS = {
     "deploy/connect/README.md": 800,
     "deploy/packages/README.md": 150,
     "deploy/packages/conformance/README.md": 300,
-    "deploy/packages/npm/README.md": 580,
+    "deploy/packages/npm/README.md": 600,
     "deploy/packages/python/README.md": 500,
     "docs/README.md": 250,
     "docs/chart.md": 1_160,
@@ -62,7 +57,7 @@ BUDGETS = {
     "docs/engines.md": 1_650,
     "docs/errors.md": 480,
     "docs/foreign-records.md": 1_350,
-    "docs/guard.md": 1_250,
+    "docs/guard.md": 1_200,
     "docs/models.md": 820,
     "docs/not-there.md": 750,
     "docs/operations.md": 2_000,
@@ -81,16 +76,16 @@ BUDGETS = {
     "docs/request-path.md": 1_000,
     "docs/security.md": 600,
     "docs/settings.md": 1_800,
-    "docs/sizing.md": 1_900,
-    "docs/topics.md": 870,
+    "docs/sizing.md": 1_800,
+    "docs/topics.md": 850,
     "docs/why-by-hand.md": 400,
-    "models/README.md": 2_300,
+    "models/README.md": 2_250,
     "models/demo/checkpoint/README.md": 250,
     "tests/benchmarks/README.md": 1_600,
     "tests/clients/README.md": 550,
     "tests/faults/README.md": 1_300,
     "tests/fixtures/old_store/README.md": 60,
-    "tests/integration/gateway/README.md": 1_000,
+    "tests/integration/gateway/README.md": 700,
     "tests/unit/MUTANTS.md": 350,
 }
 
@@ -148,7 +143,7 @@ def test_no_line_of_a_page_is_long() -> None:
         for page in pages()
         if any(len(line) > LONGEST_LINE for line in page.read_text().splitlines())
     }
-    assert sorted(too_long - GENERATED - LONG_LINES) == []
+    assert sorted(too_long - GENERATED) == []
 
 
 def test_nobody_is_told_to_install_the_package_of_another_project() -> None:
