@@ -36,7 +36,7 @@ def constant_mistakes(constants: Mapping[str, Any], fields: Mapping[str, Any]) -
         try:
             _read({**_IDS, name: value})
         except msgspec.ValidationError as error:
-            yield str(error)
+            yield json_codec.in_words(str(error))
             del given[name]
     fills = {*fields}
     while (why := _refusal(given, fills)) is not None:
@@ -93,7 +93,7 @@ def _refused(fields: Mapping[str, Any]) -> str | None:
     except WireError as error:
         return error.message
     except (msgspec.ValidationError, OverflowError) as error:  # an integer that JSON does not hold
-        return str(error)
+        return json_codec.in_words(str(error))
     return None
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
+
+from app.wire.ids import Name
 
 MAX_TIME_MS = 253_402_300_799_999
 """The end of the year 9999: later times are none for calendars."""
@@ -24,7 +27,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     """
 
     user_id: str
-    conversation_id: str | None = None
+    conversation_id: Name | None = None
 
 
 class EraseConversation(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="erase_conversation"):
@@ -34,7 +37,7 @@ class EraseConversation(msgspec.Struct, frozen=True, kw_only=True, tag_field="ty
     """
 
     user_id: str
-    conversation_id: str
+    conversation_id: Name
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="audit"):
@@ -42,10 +45,10 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="au
 
     user_id: str
     action: Literal["search", "denied", "admin"]
-    outcome: str
-    at: int
-    tenant: str | None = None
-    count: int = 1
+    outcome: Name
+    at: Annotated[int, Meta(ge=0, le=MAX_TIME_MS)]
+    tenant: Name | None = None
+    count: Annotated[int, Meta(ge=1, le=MAX_COUNT)] = 1
 
 
 Control = Cancel | Erase | EraseConversation | Audit

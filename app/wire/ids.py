@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
-from typing import TypeGuard
+from typing import Annotated, TypeGuard
 
 import uuid_utils
 from aiokafka.partitioner import murmur2
+from msgspec import Meta
 
 SEPARATOR = "/"
 """Between tenant and user in the `user_id` of a tenant's user."""
 MAX_NAME_LENGTH = 256
+Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
 MAX_USER_LENGTH = 128
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _REQUEST_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,64}")

@@ -29,6 +29,10 @@ MAX_DIGITS = 300
 """Of a number in JSON: fewer than the largest float has."""
 _ENCODER = msgspec.json.Encoder()
 _LONG_NUMBER = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_DIGITS + 1))
+_OUT_OF_RANGE = re.compile(
+    r"Expected `(?P<type>\w+)`(?: of length)? (?P<sign>[<>]=) (?P<bound>\S+)"
+    r" - at (?P<key>`key` in )?`\$\.?(?P<field>.*?)(?P<inner>\[[^\]]*\])?`"
+)
 _CUT_OFF = "Input data was truncated"
 _HALF_AT_END = re.compile(rb'\\u[dD][89abAB][0-9a-fA-F]{2}"')
 _QUOTE, _SPACE, _ZERO, _NINE = b'" 09'
@@ -67,11 +71,24 @@ def decode(value: bytes, record_type: Any) -> Any:
     return record
 
 
+def in_words(refusal: str) -> str:
+    """What msgspec says of a number, text or list out of its range, as a sentence that begins with the field's name."""
+    out = _OUT_OF_RANGE.fullmatch(refusal)
+    if out is None:
+        return refusal
+    items = {"str": "characters", "array": "items", "object": "entries"}.get(out["type"])
+    verb = "must be" if items is None else "must have"
+    sign = "at least" if out["sign"] == ">=" else "at most"
+    bound = f"{out['bound'].removesuffix('.0')} {items or ''}".rstrip()
+    which = "each key " if out["key"] else "each " if out["inner"] else ""
+    return f"{out['field']}: {which}{verb} {sign} {bound}"
+
+
 def _cause(value: bytes, error: msgspec.DecodeError) -> str:
     """Msgspec takes a text that ends in half a surrogate pair for one that is cut off."""
     if str(error) == _CUT_OFF and _HALF_AT_END.search(value):
         return "JSON is malformed: half a surrogate pair"
-    return str(error)
+    return in_words(str(error))
 
 
 def without_mark(value: bytes) -> bytes:

@@ -68,7 +68,7 @@ def decode(value: bytes, record_type: Any) -> Any:
     except DecodeError as error:
         raise MalformedError(f"not Protobuf: {error}") from None
     except msgspec.ValidationError as error:
-        raise MalformedError(str(error)) from None
+        raise MalformedError(json_codec.in_words(str(error))) from None
 
 
 def _json_texts(plain: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:

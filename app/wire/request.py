@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from app.wire.ids import Name
 from app.wire.response_format import ResponseFormat
-from app.wire.tools import MAX_TOOL_TIMEOUT_MS, MessageToolCall, ToolChoice, ToolField, ToolMode, ToolResult
+from app.wire.tools import (
+    MAX_TOOL_CALLS,
+    MAX_TOOL_TIMEOUT_MS,
+    MAX_TOOLS,
+    MessageToolCall,
+    ToolChoice,
+    ToolField,
+    ToolMode,
+    ToolResult,
+)
 
 INT64 = range(-(2**63), 2**63)
 MAX_STOP_STRINGS = 16
@@ -29,6 +38,17 @@ MAX_TEMPLATE_VALUES_BYTES = 4096
 MAX_MESSAGES = 2048
 MAX_TOKEN_ID = 2**31 - 1
 DEFAULT_CONVERSATION = "default"
+_MOST = INT64.stop - 1
+AtLeastOne = Annotated[int, Meta(ge=1, le=_MOST)]
+NotNegative = Annotated[int, Meta(ge=0, le=_MOST)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-MAX_PENALTY, le=MAX_PENALTY)]
+Likeliest = Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)]
+StopString = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
+StopStrings = Annotated[tuple[StopString, ...], Meta(max_length=MAX_STOP_STRINGS)]
+Bias = Annotated[float, Meta(ge=-MAX_LOGIT_BIAS, le=MAX_LOGIT_BIAS)]
+Biases = Annotated[dict[NotNegative, Bias], Meta(max_length=MAX_LOGIT_BIASES)]
+TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
 TemplateValues = dict[str, str | int | float | bool | None]
 
 
@@ -52,7 +72,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     role: Role
     content: str | None = None
-    tool_calls: tuple[MessageToolCall, ...] | None = None
+    tool_calls: Annotated[tuple[MessageToolCall, ...], Meta(max_length=MAX_TOOL_CALLS)] | None = None
     tool_call_id: str | None = None
     name: str | None = None
     reasoning_content: str | None = None
@@ -65,29 +85,29 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 class StopWhen(msgspec.Struct, frozen=True, kw_only=True):
     """The answer ends with `stop` once the mean log probability of its last `over` tokens is below this value."""
 
-    mean_logprob_below: float
-    over: int
+    mean_logprob_below: Annotated[float, Meta(ge=-1000, le=0)]
+    over: Annotated[int, Meta(ge=1, le=MAX_STOP_WINDOW)]
 
 
 class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How an answer's tokens are drawn. A new parameter is a field here and a range in `RANGES`."""
+    """How an answer's tokens are drawn. A new parameter is a field here, with its range."""
 
-    max_tokens: int | None = None
-    min_tokens: int | None = None
+    max_tokens: AtLeastOne | None = None
+    min_tokens: NotNegative | None = None
     ignore_eos: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    stop: str | tuple[str, ...] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Share | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=_MOST)] | None = None
+    min_p: Share | None = None
+    seed: Annotated[int, Meta(ge=INT64.start, le=_MOST)] | None = None
+    stop: StopString | StopStrings | None = None
     stop_when: StopWhen | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
-    best_of: int | None = None
-    prompt_logprobs: int | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(ge=MIN_REPETITION_PENALTY, le=MAX_PENALTY)] | None = None
+    logit_bias: Biases | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_BEST_OF)] | None = None
+    prompt_logprobs: Likeliest | None = None
 
 
 class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=True):
@@ -115,30 +135,30 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     request_id: str | None = None
     user_id: str | None = None
     prompt: str | None = None
-    messages: tuple[Message, ...] | None = None
-    conversation_id: str = DEFAULT_CONVERSATION
+    messages: Annotated[tuple[Message, ...], Meta(max_length=MAX_MESSAGES)] | None = None
+    conversation_id: Name = DEFAULT_CONVERSATION
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Likeliest | None = None
     priority: Priority = Priority.STANDARD
-    deadline_ms: int | None = None
-    model: str | None = None
+    deadline_ms: NotNegative | None = None
+    model: Name | None = None
     metadata: dict[str, Any] | None = None
     response_format: ResponseFormat | None = None
-    tools: tuple[ToolField, ...] | None = None
+    tools: Annotated[tuple[ToolField, ...], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    tool_results: tuple[ToolResult, ...] | None = None
+    tool_results: Annotated[tuple[ToolResult, ...], Meta(max_length=MAX_TOOL_CALLS)] | None = None
     tool_mode: ToolMode = ToolMode.CLIENT
-    tool_timeout_ms: int | None = None
+    tool_timeout_ms: Annotated[int, Meta(ge=1, le=MAX_TOOL_TIMEOUT_MS)] | None = None
     store: bool | None = None
     raw: bool = False
-    prompt_token_ids: tuple[int, ...] | None = None
+    prompt_token_ids: tuple[TokenId, ...] | None = None
     continue_final_message: bool = False
     previous_request_id: str | None = None
     keep_context: bool = False
     cache: bool = True
-    recall: int | None = None
-    reasoning_effort: str | None = None
+    recall: Annotated[int, Meta(ge=0, le=MAX_RECALL)] | None = None
+    reasoning_effort: Name | None = None
     chat_template_kwargs: TemplateValues | None = None
     continue_conversation: bool = False
 
@@ -149,7 +169,7 @@ class Request(RequestFields, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str
     user_id: str
     store: bool = True
-    tenant: str | None = None
+    tenant: Name | None = None
 
     @property
     def is_raw(self) -> bool:
@@ -180,36 +200,3 @@ class Request(RequestFields, frozen=True, kw_only=True, omit_defaults=True):
         if self.prompt is not None:
             return self.prompt
         return next((m.text for m in reversed(self.messages or ()) if m.role is Role.USER), "")
-
-
-class Range(NamedTuple):
-    """Both bounds are allowed."""
-
-    least: float
-    most: float
-
-
-_MOST = INT64.stop - 1
-RANGES: Mapping[str, Range] = MappingProxyType(
-    {
-        "tool_timeout_ms": Range(1, MAX_TOOL_TIMEOUT_MS),
-        "max_tokens": Range(1, _MOST),
-        "temperature": Range(0, 2),
-        "top_p": Range(0, 1),
-        "top_k": Range(-1, _MOST),
-        "min_tokens": Range(0, _MOST),
-        "recall": Range(0, MAX_RECALL),
-        "best_of": Range(1, MAX_BEST_OF),
-        "stop_when.over": Range(1, MAX_STOP_WINDOW),
-        "stop_when.mean_logprob_below": Range(-1000, 0),
-        "min_p": Range(0, 1),
-        "presence_penalty": Range(-MAX_PENALTY, MAX_PENALTY),
-        "frequency_penalty": Range(-MAX_PENALTY, MAX_PENALTY),
-        "repetition_penalty": Range(MIN_REPETITION_PENALTY, MAX_PENALTY),
-        "seed": Range(INT64.start, _MOST),
-        "top_logprobs": Range(0, MAX_TOP_LOGPROBS),
-        "prompt_logprobs": Range(0, MAX_TOP_LOGPROBS),
-        "deadline_ms": Range(0, _MOST),
-    }
-)
-"""The numbers that a request may set, in the order in which they are checked."""

@@ -13,14 +13,16 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 MAX_CHOICES = 1024
 MAX_CHOICE_LENGTH = 4096
 MAX_REGEX_LENGTH = 4096
 MAX_SCHEMA_BYTES = 65536
+ChosenText = Annotated[str, Meta(min_length=1, max_length=MAX_CHOICE_LENGTH)]
 
 
 class FormatType(enum.StrEnum):
@@ -46,9 +48,9 @@ class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     type: FormatType
     json_schema: JsonSchema | None = None
-    regex: str | None = None
-    choices: tuple[str, ...] | None = None
-    grammar: str | None = None
+    regex: Annotated[str, Meta(min_length=1, max_length=MAX_REGEX_LENGTH)] | None = None
+    choices: Annotated[tuple[ChosenText, ...], Meta(min_length=1, max_length=MAX_CHOICES)] | None = None
+    grammar: Annotated[str, Meta(min_length=1, max_length=MAX_SCHEMA_BYTES)] | None = None
 
     @property
     def is_json(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from app.wire.ids import Name
+
 
 class ToolCallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A call of a tool; exactly one record (read_committed) for each call.
@@ -27,7 +29,7 @@ class ToolCallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class ToolResultRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of a call, as the model reads it. The first record of a call counts."""
 
-    tool_call_id: str
+    tool_call_id: Name
     request_id: str
     user_id: str
     content: str

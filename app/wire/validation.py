@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import msgspec
 
-from app.wire.codec import PROMPTS
-from app.wire.control import MAX_COUNT, MAX_TIME_MS, Audit, Cancel, Control, Erase, EraseConversation
+from app.wire import json_codec
+from app.wire.codec import PROMPTS, decode
+from app.wire.control import Audit, Cancel, Control, Erase, EraseConversation
 from app.wire.error import ErrorCode, WireError
 from app.wire.ids import (
-    MAX_NAME_LENGTH,
     MAX_USER_LENGTH,
     REQUEST_ID_FORM,
     is_conversation_id,
@@ -27,30 +26,19 @@ from app.wire.json_codec import MalformedError, check_depth, check_digits, json_
 from app.wire.record_size import MAX_QUESTION_BYTES
 from app.wire.request import (
     DEFAULT_CONVERSATION,
-    INT64,
-    MAX_LOGIT_BIAS,
-    MAX_LOGIT_BIASES,
-    MAX_MESSAGES,
     MAX_METADATA_BYTES,
-    MAX_STOP_LENGTH,
-    MAX_STOP_STRINGS,
     MAX_TEMPLATE_VALUES_BYTES,
-    MAX_TOKEN_ID,
-    RANGES,
     Message,
     Request,
     Role,
 )
 from app.wire.response_format import (
-    MAX_CHOICE_LENGTH,
-    MAX_CHOICES,
-    MAX_REGEX_LENGTH,
     MAX_SCHEMA_BYTES,
     FormatType,
     ResponseFormat,
 )
 from app.wire.tool_records import ToolResultRecord
-from app.wire.tools import MAX_TOOL_CALLS, MAX_TOOLS, NamedTool, ToolField, ToolMode
+from app.wire.tools import NamedTool, ToolField, ToolMode
 from models.interface.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
@@ -69,10 +57,15 @@ def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: i
         _check_tools(request)
         _check_metadata(request)
         _check_template_values(request)
-        _check_sampling(request)
         if request.response_format is not None:
             _check_format(request.response_format)
         _check_size(request, max_prompt_bytes)
+
+
+def validate_made(request: Request, *, max_prompt_bytes: int) -> None:
+    """Raise `WireError` unless a request that was made here would be taken: its types check only what is decoded."""
+    decode(Request, json_codec.encode(request))
+    validate_request(request, request.user_id.encode(), max_prompt_bytes=max_prompt_bytes)
 
 
 def _check_size(request: Request, max_prompt_bytes: int) -> None:
@@ -114,19 +107,12 @@ def validate_control(control: Control, key: bytes | None) -> None:
     """Raise `WireError` unless `control`, read with `key`, satisfies the contract."""
     with _refusing(control):
         _check_identity(control.request_id if isinstance(control, Cancel) else None, control.user_id, key)
-        if isinstance(control, Erase | EraseConversation):
-            _check_lengths(control, "conversation_id")
-        if isinstance(control, Audit):
-            _in_range("at", control.at, 0, MAX_TIME_MS)
-            _in_range("count", control.count, 1, MAX_COUNT)
-            _check_lengths(control, "outcome", "tenant")
 
 
 def validate_tool_result(result: ToolResultRecord, key: bytes | None) -> None:
     """Raise `WireError` unless `result`, read with `key`, satisfies the contract."""
     with _refusing(result):
         _check_identity(result.request_id, result.user_id, key)
-        _check_lengths(result, "tool_call_id")
 
 
 def foreign_tenant(request: Request) -> str | None:
@@ -202,15 +188,8 @@ def _check_identity(request_id: str | None, user_id: str, key: bytes | None) -> 
 def _check_names(request: Request) -> None:
     if request.previous_request_id is not None and not is_request_id(request.previous_request_id):
         raise _WrongError(f"previous_request_id: must be {REQUEST_ID_FORM}")
-    _check_lengths(request, "conversation_id", "tenant", "model")
     if (foreign := foreign_tenant(request)) is not None:
         raise _WrongError(foreign)
-
-
-def _check_lengths(record: object, *names: str) -> None:
-    for name in names:
-        if len(getattr(record, name) or "") > MAX_NAME_LENGTH:
-            raise _WrongError(f"{name}: has more than {MAX_NAME_LENGTH} characters")
 
 
 def _check_prompt(request: Request) -> None:
@@ -225,10 +204,6 @@ def _check_prompt(request: Request) -> None:
         raise _WrongError("recall: needs a chat template, which a raw prompt does not use")
     if request.continue_final_message and not _ends_with_assistant(request.messages):
         raise _WrongError("continue_final_message: the last message must be the assistant's and have content")
-    if not all(0 <= token <= MAX_TOKEN_ID for token in request.prompt_token_ids or ()):
-        raise _WrongError(f"prompt_token_ids: must be between 0 and {MAX_TOKEN_ID}")
-    if request.tool_results is not None and len(request.tool_results) > MAX_TOOL_CALLS:
-        raise _WrongError(f"tool_results: are more than {MAX_TOOL_CALLS}")
     if request.messages is not None:
         _check_messages(request.messages)
 
@@ -238,14 +213,10 @@ def _ends_with_assistant(messages: tuple[Message, ...] | None) -> bool:
 
 
 def _check_messages(messages: tuple[Message, ...]) -> None:
-    if len(messages) > MAX_MESSAGES:
-        raise _WrongError(f"messages: are more than {MAX_MESSAGES}")
     for message in messages:
         for name in ("tool_calls", "reasoning_content"):
             if getattr(message, name) and message.role is not Role.ASSISTANT:
                 raise _WrongError(f"messages: only the assistant's may have {name}")
-        if len(message.tool_calls or ()) > MAX_TOOL_CALLS:
-            raise _WrongError(f"messages: tool_calls are more than {MAX_TOOL_CALLS}")
         if message.role is Role.TOOL and not message.tool_call_id:
             raise _WrongError("messages: one of the role tool needs tool_call_id")
         for call in message.tool_calls or ():
@@ -254,8 +225,6 @@ def _check_messages(messages: tuple[Message, ...]) -> None:
 
 def _check_tools(request: Request) -> None:
     tools = request.tools or ()
-    if len(tools) > MAX_TOOLS:
-        raise _WrongError(f"tools: are more than {MAX_TOOLS}")
     names = [tool.function.name for tool in tools]
     for tool in tools:
         _check_tool(tool)
@@ -292,7 +261,6 @@ def _check_metadata(request: Request) -> None:
 
 def _check_template_values(request: Request) -> None:
     """The template of a model decides what they mean."""
-    _check_lengths(request, "reasoning_effort")
     if request.chat_template_kwargs is not None:
         size = len(msgspec.json.encode(request.chat_template_kwargs))
         if size > MAX_TEMPLATE_VALUES_BYTES:
@@ -312,29 +280,6 @@ def _check_json(name: str, text: bytes, most: int | None = None) -> None:
         raise _WrongError(f"{name} {error}") from None
 
 
-def _check_sampling(request: Request) -> None:
-    for name, (least, most) in RANGES.items():
-        holder, _, inner = name.partition(".")
-        value = getattr(request, holder)
-        if inner and value is not None:
-            value = getattr(value, inner)
-        _in_range(name, value, least, most)
-    stop = request.stop_strings
-    if len(stop) > MAX_STOP_STRINGS:
-        raise _WrongError(f"stop: has more than {MAX_STOP_STRINGS} strings")
-    if not all(1 <= len(text) <= MAX_STOP_LENGTH for text in stop):
-        raise _WrongError(f"stop: a string must have 1-{MAX_STOP_LENGTH} characters")
-    _check_biases(request.logit_bias or {})
-
-
-def _check_biases(biases: dict[int, float]) -> None:
-    if len(biases) > MAX_LOGIT_BIASES:
-        raise _WrongError(f"logit_bias: names more than {MAX_LOGIT_BIASES} tokens")
-    for token, bias in biases.items():
-        _in_range("logit_bias: a token id", token, 0, INT64.stop - 1)
-        _in_range("logit_bias: a bias", bias, -MAX_LOGIT_BIAS, MAX_LOGIT_BIAS)
-
-
 def _check_format(form: ResponseFormat) -> None:
     """The engine finds out whether a schema or an expression is meaningful."""
     for name in (FormatType.JSON_SCHEMA, FormatType.REGEX, FormatType.CHOICES, FormatType.GRAMMAR):
@@ -343,20 +288,3 @@ def _check_format(form: ResponseFormat) -> None:
             raise _WrongError(f"response_format.{name}: {rule}")
     if form.json_schema is not None:
         _check_json("response_format.json_schema:", msgspec.json.encode(form.json_schema), MAX_SCHEMA_BYTES)
-    if form.regex is not None and not 1 <= len(form.regex) <= MAX_REGEX_LENGTH:
-        raise _WrongError(f"response_format.regex: must have 1-{MAX_REGEX_LENGTH} characters")
-    if form.grammar is not None and not 1 <= len(form.grammar) <= MAX_SCHEMA_BYTES:
-        raise _WrongError(f"response_format.grammar: must have 1-{MAX_SCHEMA_BYTES} characters")
-    if form.choices is None:
-        return
-    if not 1 <= len(form.choices) <= MAX_CHOICES:
-        raise _WrongError(f"response_format.choices: must be 1-{MAX_CHOICES} strings")
-    if not all(1 <= len(choice) <= MAX_CHOICE_LENGTH for choice in form.choices):
-        raise _WrongError(f"response_format.choices: a string must have 1-{MAX_CHOICE_LENGTH} characters")
-
-
-def _in_range(name: str, value: Any, least: float, most: float) -> None:
-    """None is in any range, NaN in none."""
-    if value is None or least <= value <= most:
-        return
-    raise _WrongError(f"{name}: must be at least {least} and at most {most}")

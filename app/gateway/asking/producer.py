@@ -26,7 +26,7 @@ from app.wire.codec import WITHDRAWN, encode
 from app.wire.control import Audit, Cancel, Erase, EraseConversation, erase
 from app.wire.error import ErrorCode, WireError
 from app.wire.request import Request
-from app.wire.validation import validate_request
+from app.wire.validation import validate_made
 from tables.erasures import Scope
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class RequestProducer:
     def check(self, request: Request) -> None:
         """Raise `ApiError` for a request that a worker would refuse."""
         try:
-            validate_request(request, request.user_id.encode(), max_prompt_bytes=self._settings.max_prompt_bytes)
+            validate_made(request, max_prompt_bytes=self._settings.max_prompt_bytes)
         except WireError as error:
             raise refused(error.code, error.message) from None
 

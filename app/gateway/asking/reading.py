@@ -18,10 +18,10 @@ from app.gateway.asking.gateway import Gateway, gateway_of
 from app.gateway.asking.parameters import check_parameters
 from app.gateway.edge.body_budget import Body
 from app.gateway.edge.bounds import MAX_ITEMS
-from app.gateway.edge.errors import ApiError, client_left, invalid
+from app.gateway.edge.errors import ApiError, client_left, invalid, refused
 from app.process.tune_interpreter import uncollected
 from app.wire.error import ErrorCode
-from app.wire.json_codec import MalformedError, check_brackets, check_depth
+from app.wire.json_codec import MalformedError, check_brackets, check_depth, in_words
 from app.wire.request import MAX_MESSAGES
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -231,7 +231,9 @@ def _has_lone_surrogate(raw: bytes | bytearray | str) -> bool:
 
 
 def _wrong(error: msgspec.ValidationError) -> ApiError:
-    message = str(error)
+    message = in_words(str(error))
+    if message != str(error):
+        return refused(ErrorCode.INVALID_REQUEST, message)
     path = _PATH.search(message)
     param = path[1] if path and path[1] else None
     return ApiError(ErrorCode.INVALID_REQUEST, message.replace("`$.", "`"), param=param)

@@ -58,6 +58,7 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SamplingBody(SamplingFields, frozen=True, kw_only=True):
+    max_tokens: int | None = None  # -1 is no limit
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

@@ -17,7 +17,7 @@ from app.gateway.openai.responses_given import given_of
 from app.gateway.openai.text_body import TextBody
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
-from app.wire.validation import validate_request
+from app.wire.validation import validate_made
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 
@@ -46,7 +46,7 @@ def test_what_a_request_may_not_have_is_named_as_it_was_sent(
     body = body_of(kind, fields)
     made = body.requests(Identity("nina"))[0] if hasattr(body, "requests") else body.request(Identity("nina"))
     with pytest.raises(WireError) as wrong:
-        validate_request(made, b"nina", max_prompt_bytes=1000)
+        validate_made(made, max_prompt_bytes=1000)
     worded = body.in_callers_words(refused(wrong.value.code, wrong.value.message))
     assert (worded.param, worded.status) == (param, 400)
     assert worded.message.startswith(f"{param}: ")
