@@ -18,24 +18,6 @@ from models.interface.generation import Usage
 PER = 1000
 
 
-class PriceRule(Protocol):
-    """Prices as a policy has them: without `cached`, such tokens cost the same as others."""
-
-    @property
-    def prompt(self) -> float: ...
-    @property
-    def answer(self) -> float: ...
-    @property
-    def cached(self) -> float | None: ...
-
-
-class HasPrices(Protocol):
-    """What prices need of a policy."""
-
-    @property
-    def prices(self) -> Mapping[str, PriceRule]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Price:
     """Prices per 1,000 tokens."""
@@ -53,6 +35,13 @@ class Price:
 FREE = Price(0.0, 0.0, 0.0)
 
 
+class HasPrices(Protocol):
+    """What prices need of a policy."""
+
+    @property
+    def price_of_model(self) -> Mapping[str, Price]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Prices:
     of_model: dict[str, Price] = field(default_factory=dict)
@@ -64,11 +53,7 @@ class Prices:
 
     @classmethod
     def by(cls, prices: str, policy: HasPrices) -> Prices:
-        rules = {
-            name: Price(one.prompt, one.answer, one.prompt if one.cached is None else one.cached)
-            for name, one in policy.prices.items()
-        }
-        return cls(cls.parse(prices).of_model | rules)
+        return cls(cls.parse(prices).of_model | {**policy.price_of_model})
 
     def find(self, model_version: str) -> Price:
         name = model_version.partition("@")[0]

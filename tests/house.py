@@ -29,7 +29,7 @@ LIMITS = {
     "words of documents written by hand": 38_300,
     "loose files in models": 0,
     "circles between rooms of models": 2,
-    "class names with two meanings": 4,
+    "class names with two meanings": 0,
 }
 
 

@@ -10,11 +10,11 @@ from app.features.guard.stored import hiding_by
 from app.kafka.clients import KafkaUnusableError
 from app.policy.check import read_policy
 from app.policy.file import PolicyError
-from app.search.identity import Embeds
 from app.search.index import HideError
 from app.search.reindex import Reindex
 from app.search.vector_store import VectorStore
 from app.settings import Settings
+from models.embedder.embedder import Embeds
 
 
 async def reindex(settings: Settings, vectors: VectorStore, embedder: Embeds) -> None:

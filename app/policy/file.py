@@ -10,6 +10,7 @@ import msgspec
 from app.policy.foreign import EgressRules, IntakeRules
 from app.policy.guard_rules import GuardRules
 from app.policy.mistakes import Mistake, url_mistake
+from app.prices import Price
 from app.settings.model import option_mistake
 from app.wire.request import MAX_RECALL, Priority
 
@@ -259,6 +260,10 @@ class PriceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     answer: float
     cached: float | None = None
 
+    @property
+    def price(self) -> Price:
+        return Price(self.prompt, self.answer, self.prompt if self.cached is None else self.cached)
+
     def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
         for name in ("prompt", "answer", "cached"):
@@ -313,6 +318,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def names(self) -> list[str]:
         """The values of a request's `model` that this policy adds."""
         return [*self.models, *([AUTO_MODEL] if self.routes else [])]
+
+    @property
+    def price_of_model(self) -> dict[str, Price]:
+        return {name: rule.price for name, rule in self.prices.items()}
 
 
 NO_POLICY = Policy()

@@ -12,12 +12,14 @@ revision has the same name.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from models.embedder.embedder import Embeds
 
 Vector = npt.NDArray[np.float32]
 
@@ -26,17 +28,6 @@ PROBE = "parley.probe"
 _SENTENCE = "Where is my order 4711? It was sent on Monday, and nothing has come yet."
 _DIMENSIONS = 256
 _ALIKE = 0.98  # other hardware and data types give 0.9999, another model about 0.1
-
-
-class Embeds(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def dimension(self) -> int: ...
-
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vector:
-        """Unit vectors, one a row."""
 
 
 @dataclass(frozen=True, slots=True)

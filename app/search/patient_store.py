@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from app.search.identity import Embeds
 from app.search.vector_store import IndexAwayError, IndexMismatchError, IndexRefusedError, VectorStore
+from models.embedder.embedder import Embeds
 from tables.erasures import Scope
 
 log = logging.getLogger(__name__)

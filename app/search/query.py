@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.search.identity import Embeds
 from app.search.vector_store import Hit, Query, VectorStore
+from models.embedder.embedder import Embeds
 
 
 class TurnSearch:

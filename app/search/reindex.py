@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.kafka.clients import consumer, start, stop
-from app.search.identity import Embeds
 from app.search.kept_rows import erasure_marks, guard_secrets, up_to_end
 from app.search.rows import IndexRow, rows_of
 from app.search.vector_store import VectorStore
@@ -30,6 +29,7 @@ from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.turn import Turn
+from models.embedder.embedder import Embeds
 from tables.erasures import ErasedUntil
 
 _BATCH_ROWS = 128

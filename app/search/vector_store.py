@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from app.search.identity import Embeds, Vector
+from app.search.identity import Vector
 from app.search.rows import TurnSide
 from app.settings import Settings
+from models.embedder.embedder import Embeds
 from tables.erasures import Scope
 
 

@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 from app.search.hiding import Hiding
-from app.search.identity import Embeds
 from app.search.index import Hide, Indexed, IndexStats
 from app.search.intake import Expiry, RowDeletion, Write, WriteQueue
 from app.search.patient_store import PatientStore
@@ -34,6 +33,7 @@ from app.search.rows import IndexRow, rows_of
 from app.search.vector_store import IndexRefusedError, VectorStore
 from app.wire.turn import Turn
 from models.embedder import EmbedderError
+from models.embedder.embedder import Embeds
 from tables.erasures import Scope
 
 log = logging.getLogger(__name__)

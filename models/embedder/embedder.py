@@ -33,6 +33,19 @@ _LOWEST = 19
 _CLOSE_S = 5.0
 
 
+class Embeds(Protocol):
+    """What makes vectors of texts."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dimension(self) -> int: ...
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        """Unit vectors, one a row."""
+
+
 class Encodes(Protocol):
     dimension: int
     recipe: VectorRecipe

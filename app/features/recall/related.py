@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.search.identity import Embeds
 from app.search.query import TurnSearch
 from app.search.rows import TurnSide, request_id_of, turn_id
 from app.search.vector_store import Hit, Query, SearchError, VectorStore
 from app.wire.event import RecalledTurn
 from models.embedder import EmbedderError
+from models.embedder.embedder import Embeds
 from models.interface.unexpected import type_and_line
 
 log = logging.getLogger(__name__)

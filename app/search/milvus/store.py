@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from pymilvus import AnnSearchRequest, RRFRanker
 
-from app.search.identity import EmbedderMark, Embeds, Vector
+from app.search.identity import EmbedderMark, Vector
 from app.search.milvus.collection import TEXT_FIELDS, Layout, check_embedder, load, open_collection, read_layout
 from app.search.milvus.connection import COLLECTION_NOT_FOUND, COLLECTION_NOT_LOADED, Milvus
 from app.search.rows import TurnSide, request_id_of
 from app.search.stop_words import without_stop_words
 from app.search.vector_store import Hit, IndexAwayError, Query, SearchError
+from models.embedder.embedder import Embeds
 from tables.erasures import Scope
 
 _FIELDS = ["turn_id", "text", "created_at", "embedding", *TEXT_FIELDS]

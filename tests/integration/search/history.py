@@ -11,11 +11,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from app.search.identity import Embeds
 from app.search.milvus.connection import Milvus
 from app.search.milvus.store import MilvusStore
 from app.search.writer import IndexWriter
 from app.wire.turn import Turn
+from models.embedder.embedder import Embeds
 from models.interface.generation import FinishReason, Usage
 from tables.erasures import Scope
 

@@ -10,7 +10,6 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from app.delivery.commits.changelog import changelog_topic, create_changelogs
-from app.search.identity import Embeds
 from app.search.milvus.connection import Milvus
 from app.search.milvus.store import MilvusStore
 from app.search.query import TurnSearch
@@ -19,6 +18,7 @@ from app.search.vector_store import IndexMismatchError, Query
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.turn import Timing, Turn
+from models.embedder.embedder import Embeds
 from tables import records
 from tables.erasures import Scope
 from tables.records import Erased, Table

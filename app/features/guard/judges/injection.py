@@ -13,13 +13,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from app.features.guard.judges.injection_patterns import PATTERNS
 from app.features.guard.judges.judge import JudgeError, Turn
 from app.features.guard.judges.passages import passages_of
 from app.policy.guard_rules import INJECTION
 from models.embedder import EmbedderError
+from models.embedder.embedder import Embeds
 
 if TYPE_CHECKING:
     from models.embedder.encoder import Vectors
@@ -30,10 +31,6 @@ _WINDOW = 32768
 """Characters that are searched for patterns at once: meanwhile no other thread runs."""
 _OVERLAP = 1024
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
-
-
-class Embeds(Protocol):
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors: ...
 
 
 class InjectionJudge:

@@ -9,12 +9,13 @@ from typing import Protocol
 
 from app.features.guard.judges.classifier import ClassifierJudge
 from app.features.guard.judges.endpoint import EndpointJudge
-from app.features.guard.judges.injection import Embeds, InjectionJudge
+from app.features.guard.judges.injection import InjectionJudge
 from app.features.guard.judges.judge import Judge, JudgeError
 from app.features.guard.judges.profanity import ProfanityJudge
 from app.features.guard.remembered import Remembered
 from app.features.guard.turns import Asker, FairOrder
 from app.policy.guard_rules import INJECTION, PROFANITY, GuardRules, judged
+from models.embedder.embedder import Embeds
 
 log = logging.getLogger(__name__)
 
