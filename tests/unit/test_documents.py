@@ -36,7 +36,7 @@ LONGEST_LINE = 180
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
     "CHANGELOG.md": 300,
-    "CONTRIBUTING.md": 1_900,
+    "CONTRIBUTING.md": 1_850,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 550,
@@ -44,8 +44,8 @@ BUDGETS = {
     "app/gateway/openai/README.md": 1_650,
     "app/reader/README.md": 350,
     "app/tools/README.md": 600,
-    "app/wire/README.md": 1_850,
-    "deploy/connect/README.md": 800,
+    "app/wire/README.md": 1_800,
+    "deploy/connect/README.md": 750,
     "deploy/packages/README.md": 150,
     "deploy/packages/conformance/README.md": 250,
     "deploy/packages/npm/README.md": 600,
