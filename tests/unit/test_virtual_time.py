@@ -20,7 +20,7 @@ async def test_hours_pass_at_once_and_in_order() -> None:
     await asyncio.gather(after(3600), after(60), after(0.001))
     assert order == ["0.001", "60", "3600"]
     assert loop.time() == pytest.approx(3600, abs=0.1)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < loop.time() / 60
 
 
 @in_virtual_time
