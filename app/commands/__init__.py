@@ -33,7 +33,6 @@ _OWN = {
     "model": "app.commands.model:model",
     "policy": "app.commands.policy:policy",
     "quantize": "app.commands.quantize:quantize",
-    "replay": "app.commands.replay:replay",
     "schema": "app.commands.schema:schema",
     "search": "app.commands.search:search",
     "send": "app.commands.send:send",

@@ -1,4 +1,4 @@
-"""`parley export`: past turns as training data, of those who have consented."""
+"""`parley export`: past turns as training data of those who have consented, or as requests to another model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import secrets
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -15,6 +16,7 @@ import msgspec
 from aiokafka.errors import KafkaError
 
 from app.commands.moment import Moment, check_period
+from app.commands.past_requests import past_requests
 from app.commands.stored_turns import TurnFilter, stored_turns
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.features.guard.stored import hiding_by
@@ -61,16 +63,26 @@ class Consent:
 @click.option("--model", help="Only answers of this model, or this version of one.")
 @click.option("--users", type=click.File("rb"), help="Only users in this file, an id a line.")
 @click.option("--by", type=click.Choice(["conversation", "turn"]), default="conversation", help="What a line is.")
-def export(file: IO[bytes], users: IO[bytes] | None, by: str, **options: object) -> None:
+@click.option("--requests", "asked", metavar="MODEL", help="Write requests that ask MODEL the same again.")
+def export(file: IO[bytes], users: IO[bytes] | None, by: str, asked: str | None, **options: object) -> None:
     """Write past turns to FILE (standard output) as lines of {"messages": [...]}, as trainers read them.
 
     Only tenants with `training = true` in the policy file are exported; without one, nothing. Left out are erased
     turns, answers that did not end in `stop`, answers with calls of tools, and those that repeat another one. Private
     values that the guard has found are placeholders.
+
+    With --requests MODEL each line is a request that asks MODEL again, with the turns before it in its conversation:
+    `parley export --requests small | parley send - --at-once 16`. These stay with Parley, so they need no consent; the
+    texts are as they were said. Turns with calls of tools are left out.
     """
     choice = TurnFilter(**options)  # type: ignore[arg-type]
     check_period(choice.since, choice.until)
     settings = settings_of_terminal()
+    listed = None if users is None else listed_users(users)
+    if asked is not None:
+        count = run(_export_requests(settings, choice, listed, asked, file))
+        note(f"{count} requests" if count else "no such turns")
+        return
     try:
         policy = read_policy(settings)
         hide = hiding_by(policy)
@@ -78,7 +90,6 @@ def export(file: IO[bytes], users: IO[bytes] | None, by: str, **options: object)
         raise WrongUseError(str(error)) from None
     if not any(rule.training for rule in policy.tenants.values()):
         raise WrongUseError("no tenant has consented: the policy file has no `training = true` in [tenants.NAME]")
-    listed = None if users is None else listed_users(users)
     done = run(_export(settings, choice, Consent(policy, listed), hide, file, by_turn=by == "turn"))
     left_out = ", ".join(f"{count} {why}" for why, count in sorted(done.left_out.items()))
     note(f"{done.turns} turns in {done.lines} lines{left_out and '; left out: '}{left_out}")
@@ -93,11 +104,40 @@ def listed_users(lines: IO[bytes]) -> frozenset[str]:
     return frozenset(one.removesuffix("\r") for one in ids) - {""}
 
 
+async def _export_requests(
+    settings: Settings, choice: TurnFilter, users: frozenset[str] | None, model: str, file: IO[bytes]
+) -> int:
+    count = 0
+    with _complete(lambda: count):
+        async for request in past_requests(settings, choice, users, model):
+            file.write(msgspec.json.encode(request) + b"\n")
+            file.flush()
+            count += 1
+    return count
+
+
+@contextmanager
+def _complete(lines: Callable[[], int]) -> Iterator[None]:
+    """Say it if what has been written is not all."""
+    try:
+        yield
+    except (KafkaError, KafkaUnusableError, HideError) as error:
+        failure = click.ClickException(f"{error}; what has been written is incomplete")
+        if isinstance(error, KafkaUnusableError):
+            failure.exit_code = error.exit_code
+        raise failure from None
+    except BrokenPipeError:
+        sys.exit(1)
+    except asyncio.CancelledError:
+        note(f"stopped after {lines()} lines: what has been written is incomplete")
+        sys.exit(1)
+
+
 async def _export(
     settings: Settings, choice: TurnFilter, consent: Consent, hide: HideStored, file: IO[bytes], *, by_turn: bool
 ) -> _Exported:
     done = _Exported()
-    try:
+    with _complete(lambda: done.lines):
         kept = await guard_secrets(settings)
         async for partition, turns in stored_turns(settings, choice):
             secret = kept.get(partition) or secrets.token_bytes(32)
@@ -112,13 +152,6 @@ async def _export(
                 done.lines += 1
             done.turns += len(wanted)
         file.flush()
-    except (KafkaError, KafkaUnusableError, HideError) as error:
-        raise click.ClickException(f"{error}; what has been written is incomplete") from None
-    except BrokenPipeError:
-        sys.exit(1)
-    except asyncio.CancelledError:
-        note(f"stopped after {done.lines} lines: what has been written is incomplete")
-        sys.exit(1)
     return done
 
 

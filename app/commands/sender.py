@@ -13,6 +13,7 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
+from app.commands.open_answers import OpenAnswers
 from app.commands.terminal import note
 from app.kafka.clients import partitions_of, producer, start, stop
 from app.process.printable import printable_json
@@ -31,7 +32,8 @@ _PROGRESS_S = 0.2
 class Sender:
     """Counts records that were sent and lines that were not, and reports why."""
 
-    def __init__(self, settings: Settings, topic: str) -> None:
+    def __init__(self, settings: Settings, topic: str, answers: OpenAnswers | None = None) -> None:
+        self._answers = answers
         self.sent = 0
         self.failed = 0
         self._settings = settings
@@ -61,28 +63,30 @@ class Sender:
         """Send one line; returns once there is room for the next."""
         assert self._producer is not None, "the sender was not started"
         try:
-            key, value, headers = self._record(number, line)
+            record, value, headers = self._record(number, line)
         except WireError as error:
             self._refuse(number, error.message)
             return
+        if self._answers is not None:
+            await self._answers.expect(record)
         await self._room.acquire()
         try:
+            key = record.user_id.encode()
             delivery = await self._producer.send(self._settings.topic(self._topic), value, key=key, headers=headers)
         except KafkaError as error:
             self._room.release()
-            self._refuse(number, str(error))
+            self._fail(number, str(error), record)
             return
         self._on_their_way.add(delivery)
-        delivery.add_done_callback(lambda done: self._delivered(number, done))
+        delivery.add_done_callback(lambda done: self._delivered(number, done, record))
 
-    def _record(self, number: int, line: str) -> tuple[bytes, bytes, Any]:
-        """Key, value and headers. Warns of a request's unknown fields, and passes them on in JSON."""
+    def _record(self, number: int, line: str) -> tuple[Any, bytes, Any]:
+        """The record, its value and headers. Warns of a request's unknown fields, and passes them on in JSON."""
         raw = line.encode("utf-8", errors="surrogateescape")
         record: Any
         if self._topic == "controls":
             record = decode(Control, raw)
-            key = record.user_id.encode()
-            validate_control(record, key)
+            validate_control(record, record.user_id.encode())
             names = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
             if vain := unknown_fields(names, ("type", *record.__struct_fields__)):
                 # A misspelt conversation would erase everything of the user.
@@ -90,26 +94,30 @@ class Sender:
         else:
             made, raw = _with_request_id(raw)
             record = decode(Request, raw)
-            key = record.user_id.encode()
-            validate_request(record, key, max_prompt_bytes=self._settings.max_prompt_bytes)
+            validate_request(record, record.user_id.encode(), max_prompt_bytes=self._settings.max_prompt_bytes)
             if vain := ignored_fields(raw, None):
                 self._clear_progress()
                 note(f"line {number}: {', '.join(vain)}: no field of a request, so it has no effect")
             if made is not None:
                 click.echo(printable_json(msgspec.json.encode({"line": number, "request_id": made})))
         value, headers = encode(record, self._settings.wire_format)
-        return key, raw.strip() if self._settings.wire_format == "json" else value, headers
+        return record, raw.strip() if self._settings.wire_format == "json" else value, headers
 
-    def _delivered(self, number: int, done: asyncio.Future[Any]) -> None:
+    def _delivered(self, number: int, done: asyncio.Future[Any], record: Any) -> None:
         self._on_their_way.discard(done)
         self._room.release()
         if done.cancelled():
-            self._refuse(number, "given up")
+            self._fail(number, "given up", record)
         elif error := done.exception():
-            self._refuse(number, str(error) or type(error).__name__)
+            self._fail(number, str(error) or type(error).__name__, record)
         else:
             self.sent += 1
             self._report_progress()
+
+    def _fail(self, number: int, cause: str, record: Any) -> None:
+        if self._answers is not None:
+            self._answers.forget(record)
+        self._refuse(number, cause)
 
     def _refuse(self, number: int, cause: str) -> None:
         self.failed += 1

@@ -1,9 +1,10 @@
-"""`parley replay` and `parley export` beside a real worker: what a replay leaves behind, and what an export holds."""
+"""Past turns beside a real worker: what asking them again leaves behind, and what an export holds."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,29 +31,35 @@ def worker(start_worker: StartWorker, tmp_path_factory: pytest.TempPathFactory) 
     return start_worker(policy=policy)
 
 
-async def test_a_replay_answers_anew_and_leaves_no_trace_in_conversations_or_exports(
+async def asked_again(terminal: Terminal) -> dict[str, Any]:
+    """The answers by their conversations."""
+    requests = await terminal.run("export", "--requests", "small")
+    assert (requests.code, requests.err) == (0, "2 requests\n")
+    short = "".join(json.dumps(json.loads(line) | {"max_tokens": 6}) + "\n" for line in requests.out.splitlines())
+    answers = await terminal.run("send", "-", "--at-once", "1", typed=short)
+    assert (answers.code, answers.err.splitlines()[-1]) == (0, "2 answered")
+    return {line["conversation_id"]: line for line in map(json.loads, answers.out.splitlines())}
+
+
+async def test_past_requests_are_answered_anew_and_leaves_no_trace_in_conversations_or_exports(
     worker: WorkerProcess, client: Client, tmp_path: Path
 ) -> None:
     terminal = Terminal(worker.settings, tmp_path)
     asked = [await client.asked("ann", text, max_tokens=4) for text in ("first", "second")]
     turns = await client.turns_of("ann", 2)
 
-    replay = await terminal.run("replay", "small", "--max-tokens", "6")
-    assert (replay.code, replay.err) == (0, "2 answered\n")
-    lines = {line["prompt"]: line for line in map(json.loads, replay.out.splitlines())}
+    lines = await asked_again(terminal)
     for answer, turn in zip(asked, turns, strict=True):
-        line = lines[turn.prompt]
-        assert (line["former_answer"], line["former_model_version"]) == (answer.text, turn.model_version)
+        line = lines[f"replay-{answer.request_id}"]
         assert line["model_version"] != turn.model_version
-        assert (line["usage"]["completion_tokens"], line["finish_reason"]) == (6, "length")
+        assert (line["error"], line["finish_reason"]) == (None, "length")
         assert line["answer"]
-    context = [lines[prompt]["usage"]["prompt_tokens"] for prompt in ("first", "second")]
+    context = [lines[f"replay-{answer.request_id}"]["usage"]["prompt_tokens"] for answer in asked]
     assert context[1] > context[0], "the second one has seen the first turn"
 
     left = [turn for turn in await client.turns_of("ann", 4) if turn not in turns]
     assert [(turn.prompt, turn.answer) for turn in left] == [("", "")] * 2
-    again = await terminal.run("replay", "small")
-    assert again.err == "2 answered\n", "what was replayed is not replayed"
+    assert len(await asked_again(terminal)) == 2, "what was asked again is not asked again"
     export = await terminal.run("export")
     assert (export.code, export.out) == (0, ""), "answers that were cut are not exported"
     assert export.err == "0 turns in 0 lines; left out: 2 that did not end in `stop`\n"

@@ -27,7 +27,8 @@ NEEDS_KAFKA = [
     "erase ann --yes",
     "usage",
     "experiment tone",
-    "replay default",
+    "export --requests default",
+    "send records.jsonl --at-once 2",
     "audit show",
     "audit verify",
 ]
