@@ -1,8 +1,8 @@
 r"""Patterns of JSON schemas, which are ECMA-262's and Python's, in the dialect of llguidance, which is Rust's.
 
 A text has to match each of the patterns that come of one. What looks ahead at the beginning, or back at the end, says
-what the whole text is or is not: `^(?=.*\d)(?!-).+(?<!-)$` is four patterns. What looks ahead elsewhere becomes an
-expression that does not. Where that is not possible, or too large, the pattern stays as it is, and is refused.
+what the whole text is, or with which character it does not begin or end: `^(?=.*\d)(?!-).+(?<!-)$` is four patterns.
+Any other pattern that looks around stays as it is, and is refused.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 
-from models.structured.complement import plain, unlike
-
 LONGEST = 2000
 _IN_LARK = re.compile(r"\\.|/|\n", re.DOTALL)
 MOST_AHEAD = 8
@@ -21,6 +19,7 @@ _PART = re.compile(r"\\[pP]\{[^}]*\}|\\[uU]\{?[0-9A-Fa-f]+\}?|\\.|\(\?(?:<?[=!]|
 _QUANTIFIER = re.compile(r"\{\d+(,\d*)?\}", re.ASCII)
 _UP_TO = re.compile(r"\{,\d+\}", re.ASCII)
 _LOOKS_BACK = re.compile(r"\(\?<[=!]")
+_CHARACTER = re.compile(r"\[.+\]|\\[dDwWsS\W]|[^\\.^$*+?{}()|\[\]]", re.DOTALL)
 _PYTHON = {r"\Z": "$", r"\z": "$", r"\A": "^"}
 _OPERATORS = frozenset("&~-")
 """Two of them are an operator in Rust's sets of characters."""
@@ -34,9 +33,8 @@ def patterns(pattern: str) -> tuple[str, ...]:
 
 
 def whole(pattern: str) -> str:
-    """The pattern of whole texts in Rust's dialect, which may look ahead nowhere if that can be said otherwise."""
-    said = plain(f"^(?:{pattern})$") if looks_around(pattern) else None
-    return _in_rust(pattern) if said is None else said
+    """The pattern of whole texts in Rust's dialect, which looks around nowhere."""
+    return _in_rust(pattern)
 
 
 def exactly(text: str) -> str:
@@ -78,9 +76,8 @@ def _without_looking(pattern: str) -> list[str] | None:
     """None if nothing looks around, or not where it can be said otherwise."""
     if not looks_around(pattern):
         return None
-    split = _split(pattern) or [pattern]
-    found = [plain(one) if looks_around(one) else one for one in split]
-    return None if None in found else [one for one in found if one is not None]
+    split = _split(pattern)
+    return None if split is None or any(map(looks_around, split)) else split
 
 
 def _split(pattern: str) -> list[str] | None:
@@ -91,12 +88,12 @@ def _split(pattern: str) -> list[str] | None:
     rest = pattern[1:]
     while rest.startswith(("(?=", "(?!")) and len(found) < MOST_AHEAD and (end := _closing(rest)):
         inner = rest[3:end]
-        found.append(_bound(inner) if rest[2] == "=" else unlike(inner, begins=True))
+        found.append(_bound(inner) if rest[2] == "=" else _unlike(inner))
         rest = rest[end + 1 :]
     at = max((at.start() for at in _LOOKS_BACK.finditer(rest)), default=-1)
     if at >= 0 and _closing(rest[at:], "$"):
-        inner = f"(?:{rest[at + 4 : -2]})$"
-        found.append(inner if rest[at + 3] == "=" else unlike(inner))
+        inner = rest[at + 4 : -2]
+        found.append(f"(?:{inner})$" if rest[at + 3] == "=" else _unlike_the_last(inner))
         rest = f"{rest[:at]}$"
     if not found or None in found or _has_choice(rest):
         return None
@@ -109,6 +106,30 @@ def _bound(pattern: str) -> str:
     if _has_choice(pattern):
         return f"^(?:{pattern})"
     return f"^{pattern.removeprefix('^')}"
+
+
+def _unlike(pattern: str) -> str | None:
+    """The pattern of texts that do not begin with a character of `pattern`, or are not all of such characters."""
+    is_whole = pattern.endswith(("*$", "+$"))
+    others = _other_characters(pattern.removeprefix("^")[:-2] if is_whole else pattern)
+    if others is None:
+        return None
+    if not is_whole:
+        return f"^(?:{others}|$)"
+    return others if pattern.endswith("*$") else f"^$|{others}"
+
+
+def _unlike_the_last(pattern: str) -> str | None:
+    others = _other_characters(pattern)
+    return None if others is None else f"(?:^|{others})$"
+
+
+def _other_characters(pattern: str) -> str | None:
+    """The set of all characters but those of `pattern`, which is one character or one set of them."""
+    parts = [part for _, part in _parts(pattern)]
+    if len(parts) != 1 or parts[0].startswith("[^^") or not _CHARACTER.fullmatch(parts[0]):
+        return None
+    return f"[{parts[0][2:]}" if parts[0].startswith("[^") else f"[^{parts[0].removeprefix('[').removesuffix(']')}]"
 
 
 def _parts(pattern: str) -> Iterator[tuple[int, str]]:

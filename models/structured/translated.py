@@ -8,9 +8,9 @@ not: {}: What nothing is, as older generators say it: `false`.
 oneOf: Choices of different types, or with different constants in a required property, are those of `anyOf`.
 nullable: A choice of nothing but null beside it (OpenAPI 3.0) is null.
 minimum, maximum: Those that it does not read, or reads otherwise, are others, or choices (ranges.py).
-pattern: In Rust's dialect, without looking ahead (patterns.py). Where that is not possible, it is left to a format that
-    is enforced beside it, and a choice that has it to the other choices.
-not, if, dependentRequired, and a `oneOf` of properties that exclude each other: choices (conditions.py).
+pattern: In Rust's dialect, without looking around (patterns.py). Where that is not possible, it is left to a format
+    that is enforced beside it, and a choice that has it to the other choices.
+if, then, else: Left out where they say nothing. Otherwise they are refused by name, as `not` and `dependentRequired`.
 null: A keyword without a value, as serializers write one that is not set, is left out.
 minLength, maxItems and the like: 10.0 is 10, and no answer is longer than a million (ranges.py).
 """
@@ -23,8 +23,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from models.structured.complement import plain
-from models.structured.conditions import CONDITIONS, with_choices
 from models.structured.patterns import looks_around, patterns
 from models.structured.ranges import narrow, split
 from models.structured.schema import FORMATS
@@ -34,8 +32,6 @@ from models.tools.values import types_of
 
 MOST_CHOICES = 64
 """Of a `oneOf`: each is compared with each."""
-MOST_LOOKING = 16
-"""Patterns that look around, and schemas with conditions: each may take a tenth of a second, or several."""
 MOST_SPLITS = 64
 """Ranges of numbers that become choices: llguidance's limits count each of them."""
 MOST_PLACES = 2000
@@ -47,16 +43,12 @@ _NAME_PATTERNS = {
 }
 _PLAIN_REFERENCE = re.compile(r"#(/(\$defs|definitions)/[\w.-]+)?", re.ASCII)
 _ANNOTATIONS = frozenset({"description", "title", "type", "examples", "default", "$comment"})
-_SCHEMAS = (
-    *("items", "additionalProperties", "contains", "additionalItems", "unevaluatedProperties"),
-    *("if", "then", "else"),
-)
+_SCHEMAS = ("items", "additionalProperties", "contains", "additionalItems", "unevaluatedProperties")
 _PARTS = ("allOf", "anyOf", "oneOf")
 _LISTS = (*_PARTS, "prefixItems", "items")
-_TABLES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_TABLES = ("properties", "patternProperties", "$defs", "definitions")
 
 Schema = Mapping[str, Any]
-_ALONE: Schema = {}
 
 
 class TooManyPlacesError(Exception):
@@ -73,8 +65,6 @@ class _Translation:
         self._root = root
         self._names: dict[tuple[str, ...], str] = {}
         self._places: dict[str, Any] = {}
-        self._looking = 0
-        self._conditions = 0
         self._splits = 0
         self._containers: set[str] = set()  # keys of the document that hold definitions, and are no keywords
 
@@ -87,17 +77,15 @@ class _Translation:
             made["$defs"] = {**(known if isinstance(known, dict) else {}), **self._places}
         return made
 
-    def _any(self, schema: Any, within: Schema = _ALONE) -> Any:
+    def _any(self, schema: Any) -> Any:
         if not isinstance(schema, dict):
             return schema
-        made = self._keywords(schema, within)
+        made = self._keywords(schema)
         return False if made.get("not") in ({}, True) else made
 
-    def _keywords(self, schema: Schema, within: Schema = _ALONE) -> dict[str, Any]:
-        """`within`: what else is said of the same value."""
+    def _keywords(self, schema: Schema) -> dict[str, Any]:
         given = {name: value for name, value in schema.items() if value is not None or name == "const"}
-        whole = _joined(within, given)
-        made = {name: self._value(name, value, whole) for name, value in given.items()}
+        made = {name: self._value(name, value) for name, value in given.items()}
         if "propertyNames" in made:
             self._name_properties(made)
         if made.get("nullable") is True and made.get("enum") == [None]:
@@ -107,18 +95,16 @@ class _Translation:
             self._splits += split(made)
         self._say_pattern(made)
         choices = schema.get("oneOf")
-        is_apart = isinstance(choices, list) and self._are_apart(choices)
-        if is_apart and "anyOf" not in made:
+        if isinstance(choices, list) and "anyOf" not in made and self._are_apart(choices):
             made["anyOf"] = made.pop("oneOf")
-        is_one = isinstance(choices, list) and not is_apart
-        if not is_one and CONDITIONS.isdisjoint(made):
-            return made
-        self._conditions += 1
-        return made if self._conditions > MOST_LOOKING else with_choices(made, whole, self._resolved, is_one=is_one)
+        if "if" not in made or not {"then", "else"} & made.keys():
+            for name in ("if", "then", "else"):
+                made.pop(name, None)
+        return made
 
     def _say_pattern(self, made: dict[str, Any]) -> None:
         if isinstance(pattern := made.get("pattern"), str):
-            first, *more = self._patterns(pattern)
+            first, *more = patterns(pattern)
             if str(made.get("format")) in FORMATS and (more or looks_around(first)):
                 del made["pattern"]
                 return
@@ -126,28 +112,17 @@ class _Translation:
             if more:
                 made["allOf"] = [*_list_in(made, "allOf"), *({"pattern": one} for one in more)]
         if isinstance(table := made.get("patternProperties"), dict):
-            made["patternProperties"] = {_one(self._patterns(name), name): schema for name, schema in table.items()}
+            made["patternProperties"] = {_one(patterns(name), name): schema for name, schema in table.items()}
         if isinstance(choices := made.get("anyOf"), list):
             made["anyOf"] = [one for one in choices if not _is_unsaid(one)] or choices
 
-    def _patterns(self, pattern: str) -> tuple[str, ...]:
-        if looks_around(pattern):
-            self._looking += 1
-            if self._looking > MOST_LOOKING:
-                return (pattern,)
-        return patterns(pattern)
-
-    def _resolved(self, schema: Any) -> Any:
-        parts = self._parts(schema, _DEEPEST)
-        return next((part for part in parts if {"const", "enum"} & part.keys()), schema)
-
-    def _value(self, name: str, value: Any, whole: Schema) -> Any:
+    def _value(self, name: str, value: Any) -> Any:
         if name == "$ref" and isinstance(value, str):
             return self._reference(value)
         if name in _TABLES and isinstance(value, dict):
             return {key: self._any(one) for key, one in value.items()}
         if name in _LISTS and isinstance(value, list):
-            return [self._any(one, whole if name in _PARTS else _ALONE) for one in value]
+            return [self._any(one) for one in value]
         return self._any(value) if name in _SCHEMAS else value
 
     def _reference(self, reference: str) -> str:
@@ -236,16 +211,7 @@ def _list_in(schema: Any, name: str) -> list[Any]:
 
 def _one(said: Sequence[str], pattern: str) -> str:
     """As names of properties need it."""
-    return said[0] if len(said) == 1 else plain(pattern) or pattern
-
-
-def _joined(within: Schema, schema: Schema) -> Schema:
-    """What both say of the type and of the properties, and the rest of the schema."""
-    if not within:
-        return schema
-    known = {name: within[name] for name in ("type", "properties") if name in within}
-    tables = [one for one in (known.get("properties"), schema.get("properties")) if isinstance(one, dict)]
-    return {**known, **schema, "properties": {name: one for table in tables for name, one in table.items()}}
+    return said[0] if len(said) == 1 else pattern
 
 
 def _is_unsaid(schema: Any) -> bool:
