@@ -125,7 +125,7 @@ class Runner:
         return self._start(slices, self.pack(slices), began)
 
     @torch.inference_mode()
-    def follow(self, step: Step, slices: Sequence[ScheduledChunk]) -> Step:
+    def advance(self, step: Step, slices: Sequence[ScheduledChunk]) -> Step:
         """Compute the tokens after those that `step` draws, before they have been read. `slices` are those that drew in
         it.
         """

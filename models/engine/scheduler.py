@@ -57,16 +57,16 @@ class Scheduler:
             self._leave(sequence)
         else:
             self.waiting.remove(sequence)
-        return sequence.let_go(self.pool, forget=forget)
+        return sequence.free(self.pool, forget=forget)
 
-    def plan(self) -> list[ScheduledChunk]:
+    def schedule(self) -> list[ScheduledChunk]:
         """The slices of the next step, decoding sequences first."""
         self._admit()
         decoding = [sequence for sequence in list(self.running) if sequence.pending == 1]
-        slices = [ScheduledChunk(sequence, sequence.computed, 1) for sequence in decoding if self._secure(sequence)]
+        slices = [ScheduledChunk(sequence, sequence.computed, 1) for sequence in decoding if self._append(sequence)]
         slices = [
             part for part in slices if part.sequence.pages
-        ]  # securing a later sequence may have preempted an earlier one
+        ]  # a page for a later sequence may have preempted an earlier one
         budget = self.limits.chunk if slices else self.limits.lone_chunk
         scored = self.limits.scored
         for sequence in self._prompts():
@@ -94,7 +94,7 @@ class Scheduler:
 
         return sorted(prompts, key=turn)
 
-    def follow(self, slices: Sequence[ScheduledChunk]) -> list[ScheduledChunk] | None:
+    def advance(self, slices: Sequence[ScheduledChunk]) -> list[ScheduledChunk] | None:
         """The slices of the step after that of `slices`, if it is certain before the drawn tokens are known.
 
         It is certain if all sequences draw and continue, and none could join. A sequence that ends all the same has
@@ -128,7 +128,7 @@ class Scheduler:
                         break
                     if not all(holdings.yields(one, sequence, need) for one in too_large):
                         continue
-                if self._hold(sequence) or self._hold_by_preempting(sequence):
+                if self._allocate(sequence) or self._allocate_by_preempting(sequence):
                     self._join(sequence)
                     admitted, holdings = True, None
                 else:
@@ -152,7 +152,7 @@ class Scheduler:
         self._places.release(sequence.owners)
         self.waiting.charge(sequence, len(sequence.tokens) - sequence.limit)
 
-    def _hold_by_preempting(self, sequence: SequenceState) -> bool:
+    def _allocate_by_preempting(self, sequence: SequenceState) -> bool:
         """Allocate its pages from those of users that hold far more; preempts nothing if that is not enough."""
         need, holdings = self._pages_for(sequence), Holdings(self.running)
         available, preempted = self.pool.available, list[SequenceState]()
@@ -162,15 +162,15 @@ class Scheduler:
             if need + self._spare(sequence, holdings.remove(first)) <= available:
                 for one in preempted:
                     self._preempt(one)
-                return self._hold(sequence)
+                return self._allocate(sequence)
         return False
 
     def _pages_for(self, sequence: SequenceState) -> int:
         return pages_for(len(sequence.tokens), self.pool.size)
 
-    def _hold(self, sequence: SequenceState) -> bool:
+    def _allocate(self, sequence: SequenceState) -> bool:
         """Allocate its pages, if that leaves enough for what the running sequences and it will soon generate."""
-        if not sequence.hold(self.pool, self._spare(sequence, self.running)):
+        if not sequence.allocate(self.pool, self._spare(sequence, self.running)):
             return False
         if not sequence.answered:
             sequence.cached = sequence.computed
@@ -186,7 +186,7 @@ class Scheduler:
         ahead = min(sequence.limit, len(sequence.tokens) + self.limits.headroom)
         return pages_for(ahead, self.pool.size) - len(sequence.pages)
 
-    def _secure(self, sequence: SequenceState) -> bool:
+    def _append(self, sequence: SequenceState) -> bool:
         """A page for the sequence's last token, preempting a less important sequence if there is none."""
         while sequence.pages:
             if sequence.grow(self.pool):
@@ -196,6 +196,6 @@ class Scheduler:
 
     def _preempt(self, sequence: SequenceState) -> None:
         self._leave(sequence)
-        sequence.let_go(self.pool)
+        sequence.free(self.pool)
         self.waiting.add(sequence, again=True)
         self.preempted += 1

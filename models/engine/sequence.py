@@ -192,7 +192,7 @@ class SequenceState:
         last = self.text.finish()
         return End(self.answered, reason, usage, last.text, calls, last.reasoning)
 
-    def hold(self, pool: PagePool, spare: int = 0) -> bool:
+    def allocate(self, pool: PagePool, spare: int = 0) -> bool:
         """Allocate pages for all its tokens, starting with published ones; False if fewer than `spare` would be
         left. A prompt whose tokens are scored is computed from its beginning.
         """
@@ -228,7 +228,7 @@ class SequenceState:
             self.node = pool.publish(before, self.tokens[start : start + size], self.pages[self.published])
             self.published += 1
 
-    def let_go(self, pool: PagePool, *, forget: bool = False) -> list[int]:
+    def free(self, pool: PagePool, *, forget: bool = False) -> list[int]:
         """Release all pages; returns those that no sequence holds any more."""
         freed = pool.release(self.pages, forget=forget)
         if self.scores is not None:

@@ -246,7 +246,7 @@ class EngineThread:
         self.step_began = None
 
     def _start(self) -> Step | None:
-        slices = self._scheduler.plan()
+        slices = self._scheduler.schedule()
         return self._compute(self._with_drafts(slices)) if slices else None
 
     def _compute(self, slices: list[ScheduledChunk]) -> Step | None:
@@ -260,9 +260,9 @@ class EngineThread:
         """Start the step after one that is not read yet, so that the device computes while its tokens are delivered."""
         if self._speculation is not None or not self.inbox.empty():
             return None
-        slices = self._scheduler.follow(step.slices)
+        slices = self._scheduler.advance(step.slices)
         try:
-            return None if slices is None else self._runner.follow(step, slices)
+            return None if slices is None else self._runner.advance(step, slices)
         except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
             log.info("a step could not be started early: %s", type_and_line(contained(error)))
             return None

@@ -16,7 +16,7 @@ def sequences_of(lengths: Sequence[int], pool: PagePool) -> list[SequenceState]:
     for number, length in enumerate(lengths):
         job = Job(str(number), tuple(range(5, 5 + length)), 90)
         sequence = SequenceState(job, TokenStream(lambda *_: None), number, 0.0, 200)
-        assert sequence.hold(pool)
+        assert sequence.allocate(pool)
         sequence.advance(length - 1 - sequence.computed, pool)
         sequences.append(sequence)
     return sequences

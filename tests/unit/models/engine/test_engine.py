@@ -225,7 +225,7 @@ async def test_nothing_that_is_not_finite_stays_in_the_cache(engines):
 async def test_the_engines_thread_dying_is_told_once_and_its_streams_raise(engines):
     fatal = []
     engine = await engines(on_fatal=fatal.append)
-    engine.scheduler.plan = lambda: 1 / 0
+    engine.scheduler.schedule = lambda: 1 / 0
     with pytest.raises(EngineDied, match="ZeroDivisionError"):
         await ask(engine, job(PROMPT))
     with pytest.raises(EngineDied):
@@ -236,7 +236,7 @@ async def test_the_engines_thread_dying_is_told_once_and_its_streams_raise(engin
 async def test_a_step_that_hangs_is_told(engines):
     reported, release = asyncio.Event(), threading.Event()
     engine = await engines(on_fatal=lambda line: reported.set(), hang_s=0.1)
-    engine.scheduler.plan = lambda: release.wait(20) and []
+    engine.scheduler.schedule = lambda: release.wait(20) and []
     stream = engine.submit([job(PROMPT)])[0]
     await reported.wait()
     with pytest.raises(EngineDied, match="hangs"):

@@ -33,7 +33,7 @@ class Steps:
         return sequence
 
     def step(self):
-        slices = self.scheduler.plan()
+        slices = self.scheduler.schedule()
         for part in slices:
             assert part.start == part.sequence.computed
             assert len(part.sequence.pages) * PAGE >= part.start + part.count
@@ -167,11 +167,11 @@ def test_the_next_step_is_certain_although_somebody_waits_who_has_had_his_share(
     for n in range(4):
         steps.add(f"a{n}", answer=100, user="a")
     steps.step()
-    slices = steps.scheduler.plan()
+    slices = steps.scheduler.schedule()
     assert len(steps.scheduler.waiting) == 1
-    assert steps.scheduler.follow(slices) is not None
+    assert steps.scheduler.advance(slices) is not None
     steps.add("b", user="b")
-    assert steps.scheduler.follow(slices) is None
+    assert steps.scheduler.advance(slices) is None
 
 
 def test_for_another_users_row_the_newest_of_the_user_with_the_most_memory_yields():
@@ -416,8 +416,8 @@ def test_a_tenants_user_leaves_places_for_the_tenants_others():
 def test_the_step_behind_is_that_of_the_same_rows_one_token_further():
     steps = Steps()
     sequences = [steps.add("a", prompt=4), steps.add("b", prompt=9)]
-    slices = steps.scheduler.plan()
-    found = steps.scheduler.follow(slices)
+    slices = steps.scheduler.schedule()
+    found = steps.scheduler.advance(slices)
     assert [(part.sequence, part.start, part.count, part.draws) for part in found] == [
         (sequence, len(sequence.tokens), 1, True) for sequence in sequences
     ]
@@ -429,16 +429,16 @@ def test_no_step_is_foreseen_while_somebody_could_join_or_has_more_of_a_prompt()
     steps.add("decodes", answer=40)
     steps.step()
     steps.add("long", prompt=25, answer=40)
-    assert steps.scheduler.follow(steps.scheduler.plan()) is None, "its next chunk is not drawn"
+    assert steps.scheduler.advance(steps.scheduler.schedule()) is None, "its next chunk is not drawn"
     while steps.scheduler.running[-1].pending > 1:
         steps.step()
-    assert steps.scheduler.follow(steps.scheduler.plan()) is not None
-    slices = steps.scheduler.plan()
+    assert steps.scheduler.advance(steps.scheduler.schedule()) is not None
+    slices = steps.scheduler.schedule()
     steps.add("joins")
-    assert steps.scheduler.follow(slices) is None
+    assert steps.scheduler.advance(slices) is None
     steps.step()
     steps.add("waits for a place")
-    assert steps.scheduler.follow(steps.scheduler.plan()) is not None
+    assert steps.scheduler.advance(steps.scheduler.schedule()) is not None
 
 
 def test_a_row_that_no_step_computes_is_not_passed_over_by_one_that_is_started_ahead():
@@ -447,16 +447,16 @@ def test_a_row_that_no_step_computes_is_not_passed_over_by_one_that_is_started_a
     steps.step()
     for name in "ab":
         steps.add(name, prompt=4)
-    slices = steps.scheduler.plan()
+    slices = steps.scheduler.schedule()
     assert len(slices) == 2 < len(steps.scheduler.running)
-    assert steps.scheduler.follow(slices) is None
+    assert steps.scheduler.advance(slices) is None
 
 
 def test_no_step_is_foreseen_that_would_cost_a_row_its_pages():
     steps = Steps(pages=3)
     steps.add("a", prompt=4)
-    slices = steps.scheduler.plan()
+    slices = steps.scheduler.schedule()
     taken = steps.pool.allocate(steps.pool.available)
-    assert steps.scheduler.follow(slices) is None
+    assert steps.scheduler.advance(slices) is None
     steps.pool.release(taken)
-    assert steps.scheduler.follow(slices) is not None
+    assert steps.scheduler.advance(slices) is not None

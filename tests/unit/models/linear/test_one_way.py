@@ -115,7 +115,7 @@ class Reading:
             self.runner.lora.route(batch.order)
             found = self.runner.compute(Context(batch, self.runner.cache))[at]
         for sequence in sequences:
-            self.runner.scrub(sequence.let_go(self.pool, forget=True))
+            self.runner.scrub(sequence.free(self.pool, forget=True))
         return found
 
 

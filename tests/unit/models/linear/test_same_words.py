@@ -141,7 +141,7 @@ def test_logits_of_integers_are_bit_for_bit_those_of_any_schedule(family: str, k
             at = [part.sequence for part in batch.order].index(sequences[0])
             found = runner.compute(Context(batch, runner.cache))[at]
         for sequence in sequences:
-            runner.scrub(sequence.let_go(pool, forget=True))
+            runner.scrub(sequence.free(pool, forget=True))
         return found
 
     whole = last([0, 50], 0)
