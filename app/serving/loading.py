@@ -197,8 +197,8 @@ _IMPATIENT_S = 1.0
 
 def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> ServedModel:
     from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
+    from models.remote.answer import text_of
     from models.remote.engine import ABSENT
-    from models.remote.tokens import text_of
 
     key = os.environ.get(spec.api_key_env or "", "")
     if spec.api_key_env and not key:

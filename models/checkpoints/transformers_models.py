@@ -12,11 +12,25 @@ from typing import Any
 import torch
 
 from models.checkpoints.arithmetic import Wanted, arithmetic, is_served_as_it_is, stored_dtype
-from models.checkpoints.block_import import unimported
 from models.files.checkpoint import CheckpointError, CheckpointFiles
 from models.linear.choice import FormChoice
 from models.linear.int8 import why_not
 from models.machine.gpu import has_gpu
+
+
+@contextmanager
+def unimported(*names: str) -> Iterator[None]:
+    """Within the block, `names` look as if they were not installed, but for those that were imported before."""
+    hidden = [name for name in names if name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # what the import system takes for "there is none"
+    try:
+        yield
+    finally:
+        for name in hidden:
+            if sys.modules.get(name, name) is None:  # another thread has not imported it meanwhile
+                del sys.modules[name]
+
 
 # A second, for two functions of transformers that are not used here; and 0.07 GB for a compiler that needs a GPU.
 _NEEDLESS = ("sklearn", "scipy") if has_gpu() else ("sklearn", "scipy", "triton")

@@ -1,9 +1,15 @@
-"""One answer of an outside server: its tokens and text so far, and the events of its stream."""
+"""One answer of an outside server: its tokens and text so far, and the events of its stream.
+
+A token below 256 is a byte of the text's UTF-8. A server that tells its token ids (vLLM 0.11 and later) has those,
+raised by 256: a successor gives them back to the server as they are, so that no word is cut anew. An answer has bytes
+first, if another model has begun it, and then ids.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +19,11 @@ from models.remote.chunk import MOST_COUNTED, Chunk
 from models.remote.chunks import Note
 from models.remote.http import ServerMisbehaved
 from models.remote.reasons import oddity_of, reason_of
-from models.remote.tokens import BYTES, begun_and_ids, count_of
 from models.text.detokenizer import StopStrings
 
+BYTES = 256
+BYTES_PER_TOKEN = 4
+"""An estimate: how many tokens of the server a text had is not known."""
 BYTES_PER_ASKED_TOKEN = 64
 SLACK_BYTES = 4096
 _PIECE = 4096  # characters of one delta whose tokens are bytes
@@ -187,3 +195,20 @@ def _count(usage: Any, name: str) -> int | None:
     if not isinstance(value, int | float) or not 0 <= value <= MOST_COUNTED:
         return None
     return int(value) if value == int(value) else None
+
+
+def count_of(tokens: Sequence[int]) -> int:
+    """About how many tokens of the server these are; exact for ids."""
+    ids = sum(token >= BYTES for token in tokens)
+    return ids + (len(tokens) - ids) // BYTES_PER_TOKEN
+
+
+def begun_and_ids(tokens: Sequence[int]) -> tuple[str, list[int]]:
+    """The text that an answer begins with, and the server's ids of what follows it."""
+    first = next((at for at, token in enumerate(tokens) if token >= BYTES), len(tokens))
+    return bytes(tokens[:first]).decode(errors="replace"), [token - BYTES for token in tokens[first:]]
+
+
+def text_of(token: int, *, begins: bool = False) -> str:  # noqa: ARG001 - no space depends on it
+    """What is known of a single token."""
+    return bytes([token]).decode(errors="replace") if token < BYTES else ""

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from models.interface.generation import LEAST_TOP_P, ConstraintKind, Job, OutputConstraint
-from models.remote.tokens import count_of
+from models.remote.answer import count_of
 
 _OPENAI = frozenset({"temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs"})
 """Parameters of `Sampling` that OpenAI's API has, too."""

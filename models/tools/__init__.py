@@ -5,10 +5,10 @@ and the tools of a request into a grammar, and `parser.py` reads the calls from 
 holds from a call's first token on, so the parser meets exactly the form and never has to guess.
 """
 
-from models.tools.constraint import ToolChoice, tool_constraint
 from models.tools.format import ToolFormat
 from models.tools.forms import FORMATS
 from models.tools.parser import CallDelta, ToolCallParser
+from models.tools.rule import ToolChoice, tool_constraint
 from models.tools.tool import ModelTool
 
 __all__ = [

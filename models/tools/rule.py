@@ -1,4 +1,9 @@
-"""What a job says about its tools, as plain data.
+"""What a job says about its tools, as plain data: the output constraint of an answer that may, or must, call tools.
+
+none       no call: the constraint of the answer itself, if it has one
+auto       text, or calls; from a call's first token on, only a complete call of one of the tools
+required   at least one call
+a name     one call of that tool
 
 It costs next to nothing to write; the grammar follows where constraints are compiled (models/structured), because a
 request may bring a megabyte of schemas.
@@ -6,7 +11,9 @@ request may bring a megabyte of schemas.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +22,7 @@ import msgspec
 
 from models.interface.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.tools.format import ToolFormat
+from models.tools.tool import ModelTool
 
 _NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType(
     {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
@@ -66,3 +74,32 @@ def tool_rule(constraint: OutputConstraint) -> ToolRule:
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(ToolRule)
+
+
+class ToolChoice(enum.Enum):
+    AUTO = "auto"
+    REQUIRED = "required"
+
+
+def tool_constraint(
+    form: ToolFormat,
+    tools: Sequence[ModelTool],
+    choice: ToolChoice = ToolChoice.AUTO,
+    *,
+    is_single: bool = False,
+    marker: int | None = None,
+    content: OutputConstraint | None = None,
+) -> OutputConstraint:
+    """The constraint of an answer with these tools.
+
+    is_single: At most one call.
+    marker: The trigger's token id, if it is a special token that the form does not know of.
+    content: The constraint of an answer that calls no tool.
+
+    Whether the schemas can be followed shows when it is compiled.
+    """
+    if marker is not None and (form.trigger, marker) not in form.specials:
+        form = dataclasses.replace(form, specials=((form.trigger, marker), *form.specials))
+    callable_tools = tuple(CallableTool(tool.name, tool.parameters, tool.is_strict) for tool in tools)
+    is_required = choice is ToolChoice.REQUIRED
+    return written(ToolRule(form, callable_tools, is_required, is_single, content))

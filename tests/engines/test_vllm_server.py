@@ -14,7 +14,7 @@ from models.engine import EngineOptions, TorchEngine
 from models.interface.generation import ConstraintKind, End, FinishReason, Job, OutputConstraint, Sampling
 from models.prompts.builder import PromptBuilder
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
-from models.remote.tokens import BYTES
+from models.remote.answer import BYTES
 from models.text.detokenizer import TextStream, Vocabulary
 from tests.engines.server_process import NAME
 from tests.engines.vllm_server import VllmServer

@@ -20,8 +20,7 @@ from models.compute.pages import PagePool
 from models.drawing.sampler import sample
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
-from models.engine.speculation.cost import Cost
-from models.engine.speculation.record import LONGEST
+from models.engine.speculation.record import LONGEST, Cost
 
 CHUNK = 256  # prompt tokens that are processed before a step
 

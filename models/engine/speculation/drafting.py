@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from models.compute.pages import PagePool
 from models.drawing.sampler import Token
 from models.engine.sequence import ScheduledChunk, SequenceState
-from models.engine.speculation.cost import Cost
 from models.engine.speculation.draft_model import DraftModel
-from models.engine.speculation.record import LONGEST, Chance, DraftRecord
+from models.engine.speculation.record import LONGEST, Chance, Cost, DraftRecord
 
 MARGIN = 1.2  # a draft must gain a bit more than it costs, because looking for it is not free
 WIDEST = 256  # tokens of a step, drafts included

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from models.checkpoints.block_import import unimported
+from models.checkpoints.transformers_models import unimported
 from models.machine.gpu import has_gpu
 from tests.unit.models import tiny
 

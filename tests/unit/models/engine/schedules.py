@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from models.engine import EngineOptions, TorchEngine
 from models.engine.scheduler import StepLimits
-from models.engine.speculation.cost import Cost
 from models.engine.speculation.drafting import SpeculationMode
+from models.engine.speculation.record import Cost
 from models.interface.generation import FinishReason, Job, JobPriority
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle

@@ -22,8 +22,8 @@ from models.interface.generation import (
 )
 from models.prompts.builder import PromptError, PromptTooLong
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
+from models.remote.answer import BYTES
 from models.remote.servers import Circuit, ModelServer
-from models.remote.tokens import BYTES
 from models.tools.tool import ModelTool
 from tests.unit.models.engine.reading import Answer, read
 from tests.unit.models.remote.outside import PROMPT_IDS, WORDS, OutsideServer, outside_server

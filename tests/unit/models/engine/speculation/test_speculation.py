@@ -13,9 +13,8 @@ import torch
 
 from models.checkpoints.loading import CheckpointError
 from models.engine import EngineOptions, TorchEngine
-from models.engine.speculation.cost import Cost
 from models.engine.speculation.drafting import SpeculationMode
-from models.engine.speculation.record import PROBE, Chance, Lookup
+from models.engine.speculation.record import PROBE, Chance, Cost, Lookup
 from models.interface.generation import ConstraintKind, OutputConstraint, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import Answer, job, read
