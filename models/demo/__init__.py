@@ -1,4 +1,4 @@
-"""The demo model: a tiny chat model for a shop's customers, trained from scratch (tests/demo_model).
+"""The demo model: a tiny chat model for a shop's customers, trained from scratch (checkpoint/README.md).
 
 `CALIBRATION` and `HELD_OUT` are dialogues of its shop, one JSON object with `messages` a line.
 """
