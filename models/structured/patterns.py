@@ -115,13 +115,13 @@ def _unlike(pattern: str) -> str | None:
     if others is None:
         return None
     if not is_whole:
-        return f"^(?:{others}|$)"
+        return f"^{others}|^$"
     return others if pattern.endswith("*$") else f"^$|{others}"
 
 
 def _unlike_the_last(pattern: str) -> str | None:
     others = _other_characters(pattern)
-    return None if others is None else f"(?:^|{others})$"
+    return None if others is None else f"^$|{others}$"
 
 
 def _other_characters(pattern: str) -> str | None:
