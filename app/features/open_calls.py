@@ -2,7 +2,8 @@
 
 A result is decided when its record is read, and counts once it is committed. Between the two, another result of the
 same answer may be decided, so decisions are kept here, ahead of the store. An answer goes on only when what it goes on
-with is committed: after a crash, the next owner must decide the same.
+with is committed: after a crash, the next owner must decide the same. An end is decided in the same way: a result that
+comes while it is committed is late, or it would write the row again that the end deletes.
 """
 
 from __future__ import annotations
@@ -41,8 +42,13 @@ class OpenCalls:
         self._decided[key] = rounds
         return row(*key, rounds)
 
+    def end(self, key: RequestKey, rounds: ToolRounds) -> RowChange:
+        """The request ends after these rounds; none lacks a result. Returns the change that deletes its row."""
+        self._decided[key] = rounds
+        return row(*key, None)
+
     def forget(self, key: RequestKey) -> None:
-        """The request has ended, and its row is deleted."""
+        """The end of the request is committed."""
         self._decided.pop(key, None)
 
     async def read_to_end(self) -> None:

@@ -36,7 +36,7 @@ from app.wire.tools import TOOL_TIMEOUT_MS, ToolCall, ToolMode
 from models.interface.chat import ModelCall
 from models.interface.generation import End, FinishReason
 from tables import records
-from tables.tool_calls import ToolRound, ToolRounds, fits, row
+from tables.tool_calls import ToolRound, ToolRounds, fits
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class Calling(Stage):
         if turn is not None and rounds.rounds and not self.run.hides_turn:
             made = tuple(ToolCall(call.id, call.name, call.arguments) for call in rounds.calls)
             turn = msgspec.structs.replace(turn, tool_calls=(*made, *(turn.tool_calls or ())) or None)
-        gone = row(*self.run.key, None)
+        gone = self._calls.end(self.run.key, self._made.without_results(CANCELLED))
         is_empty = kept.is_empty and not rounds.rounds
         kept = dataclasses.replace(kept, turn=turn, row=_with_steps(kept.row, rounds), is_empty=is_empty)
         return kept.with_change(gone)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from app.answering.kept import Kept
 from app.answering.run import Over
 from app.answering.stage import Ending
 from app.features import tool_rounds
@@ -104,3 +105,13 @@ async def test_a_result_that_was_read_in_time_is_no_time_out() -> None:
     bench.calls.have_read(bench.calls.reads)
     await waiting
     assert bench.outcomes == (ToolOutcome("call_1", "sunny"),)
+
+
+def test_a_result_that_comes_while_the_end_is_committed_is_late() -> None:
+    """It would write the row again that the end deletes."""
+    bench = Bench(expires_at=NOW + 3_600_000)
+    kept = bench.stage.leave(Kept())
+    assert [(change.table, change.value) for change in kept.changes] == [(Table.CALLS, None)]
+    decided = bench.calls.decided(bench.run.key)
+    assert decided is not None
+    assert not decided.missing
