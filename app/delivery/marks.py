@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.delivery.user_locks import UserLocks
+from app.process.user_locks import UserLocks
 from tables.erasures import Marks, Scope, mark_of, marks_within
 from tables.records import Erased
 from tables.store import PartitionStore

@@ -36,9 +36,9 @@ from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import Beginning, Isolation
 from app.delivery.resume.tokens import TokenLog
-from app.delivery.user_locks import UserLocks
 from app.faust.arrivals import Arrivals, Place
 from app.features.open_calls import OpenCalls
+from app.process.user_locks import UserLocks
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import TokenEvent
 from app.wire.request import Request

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.delivery.user_locks import UserLocks
 from app.gateway.edge.errors import ApiError
+from app.process.user_locks import UserLocks
 from app.wire.error import ErrorCode
 from models.interface.fair_slots import further
 

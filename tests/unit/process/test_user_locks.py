@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.delivery.user_locks import UserLocks
+from app.process.user_locks import UserLocks
 
 
 async def test_user_locks_exclude_tasks_of_the_same_user_only() -> None:
