@@ -16,8 +16,7 @@ from app.answering.run import RequestRefused, Run
 from app.answering.stage import Decide, Feature, Generate, Stage
 from app.delivery.accepted import Former
 from app.delivery.dead_letters import dead_letter_of
-from app.delivery.resume.attempts import write_attempt
-from app.delivery.resume.quarantine import MOST_ATTEMPTS, Isolation, pause_before
+from app.delivery.resume.quarantine import MOST_ATTEMPTS, Isolation, pause_before, write_attempt
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import Plan
 from models.interface.generation import Delta, Job, StreamEvent

@@ -11,7 +11,7 @@ from app.answering.dialogue import Dialogue, memory_of
 from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
-from app.delivery.resume.attempts import write_attempt
+from app.delivery.resume.quarantine import write_attempt
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.stop_handle import StoppedError
 from app.settings import Settings

@@ -24,13 +24,13 @@ from app.delivery.commits.changelog import changelogs, restore
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.handover import Handover, Offsets, decode_handover
 from app.delivery.commits.pacer import CommitPacer
-from app.delivery.commits.watermark import Watermark
+from app.delivery.commits.positions import Watermark
 from app.delivery.inflight import InFlight
 from app.delivery.marks import PartitionMarks
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.record import REQUESTS, Record, outgoing
+from app.delivery.resume.pace import TokenProducer
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey, recover
-from app.delivery.resume.token_producer import TokenProducer
 from app.delivery.resume.tokens import TokenLog
 from app.settings import Settings
 from app.wire.codec import read_request

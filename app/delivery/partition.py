@@ -25,7 +25,7 @@ from app.delivery.open_records import Capacity, OpenRecords
 from app.delivery.ownership import FencedError, Ownership, PartitionContext
 from app.delivery.parked_reader import ParkedReader
 from app.delivery.record import REQUESTS, Record
-from app.delivery.resume.attempts import write_attempt
+from app.delivery.resume.quarantine import write_attempt
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.taking_over import take_over
 from models.interface.unexpected import type_and_line

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.commits.commit import CommitQueue
-from app.delivery.commits.log_end import LogEnd
 from app.delivery.commits.pacer import CommitPacer
+from app.delivery.commits.positions import LogEnd
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import OpenStore, PartitionContext
 from app.delivery.partition import Partition, PartitionEvents, Receive, State
 from app.delivery.record import REQUESTS, TURNS, Record, RecordSource
-from app.delivery.resume.token_producer import TokenProducer
+from app.delivery.resume.pace import TokenProducer
 from app.delivery.standby import Standbys
 from app.settings import Settings
 from tables.store import PartitionStore

@@ -13,7 +13,7 @@ from typing import cast
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions
-from app.delivery.resume.token_pace import TokenPace
+from app.delivery.resume.pace import TokenPace
 from app.features.guard.guard import Guard
 from app.policy.file import DEFAULT_MODEL, NO_POLICY, Policy
 from app.search.milvus.connection import Milvus

@@ -4,8 +4,8 @@ A request that crashes the engine or the whole process is replayed by the next o
 the partition nor any worker of the group would ever get past it. Attempts are therefore counted in the log.
 
 1. Before anything is decided, rendered or generated for a replayed request, its owner writes an `attempt` notice with
-   the number n of this attempt to `tokens`, and awaits its delivery (attempts.py). A fresh request writes none, so
-   normal operation costs nothing.
+   the number n of this attempt to `tokens`, and awaits its delivery. A fresh request writes none, so normal operation
+   costs nothing.
 2. n increases by one with each attempt that begins at the same token of the answer. If the answer has grown since the
    last attempt, n starts at 1 again: the request made progress before the worker was lost.
 3. An owner that releases a request in an orderly way (stop, rebalance) takes its attempt back with a notice n - 1. An
@@ -29,10 +29,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from app.wire.event import ATTEMPT, Notice
+from app.wire.event import ATTEMPT, EventType, Notice, TokenEvent
+
+if TYPE_CHECKING:
+    from app.delivery.inflight import InFlight
+    from app.delivery.resume.tokens import TokenLog
 
 MOST_ATTEMPTS = 3
 ALONE_S = 2.0
@@ -104,6 +109,20 @@ class AttemptCount:
         """The attempt has written a token, or has ended: other replayed requests may begin."""
         if self.beginning is not None:
             self.beginning.leave()
+
+
+async def write_attempt(tokens: TokenLog, inflight: InFlight, number: int) -> None:
+    """Record the number of attempts, and return once the broker has it."""
+    request = inflight.accepted.request
+    event = TokenEvent(
+        type=EventType.NOTICE,
+        request_id=request.request_id,
+        user_id=request.user_id,
+        conversation_id=request.conversation_id,
+        index=inflight.attempts.from_index,
+        notice=Notice(ATTEMPT, "the request is tried again", {"attempt": number}),
+    )
+    await tokens.delivered([await tokens.send(event, inflight.accepted.record.key, inflight.trace_headers)])
 
 
 class Isolation:

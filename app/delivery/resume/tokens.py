@@ -24,8 +24,8 @@ from app.delivery.clients import RECORD_ERRORS, RETRIABLE_ERRORS
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import LostError
 from app.delivery.record import Outgoing
+from app.delivery.resume.pace import TokenPace
 from app.delivery.resume.recovery import RequestKey
-from app.delivery.resume.token_pace import TokenPace
 from app.wire.codec import encode
 from app.wire.event import TokenEvent
 from app.wire.record_size import MAX_RECORD_BYTES
@@ -74,7 +74,7 @@ class TokenLog:
         self.position = 0
 
     async def pause(self, delivery: asyncio.Future[RecordMetadata]) -> None:
-        """Wait until an answer may send its next event, after the one with this delivery (token_pace.py)."""
+        """Wait until an answer may send its next event, after the one with this delivery (pace.py)."""
         await self._pace.end_of_window()
         if self._pace.is_behind:
             await self.delivered([delivery])

@@ -10,7 +10,7 @@ from aiokafka.structs import RecordMetadata
 
 from app.delivery.commits.commit import LostError
 from app.delivery.resume.answer_log import AnswerLog
-from app.delivery.resume.attempts import write_attempt
+from app.delivery.resume.quarantine import write_attempt
 from app.delivery.resume.tokens import TokenLog
 from app.wire.event import EventType, TokenEvent
 from models.interface.generation import Delta, End, FinishReason, TokenLogprob, Usage

@@ -11,7 +11,7 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import LostError
 from app.delivery.record import Outgoing
-from app.delivery.resume.token_pace import TokenPace
+from app.delivery.resume.pace import TokenPace
 from app.delivery.resume.tokens import EventTooLargeError, TokenLog
 from app.wire.codec import decode
 from app.wire.event import EventType, TokenEvent

@@ -19,6 +19,9 @@ from __future__ import annotations
 
 import asyncio
 
+from aiokafka import AIOKafkaProducer
+
+from app.delivery.clients import Clients, stop_client
 from app.process.recent_rate import RecentRate
 
 LONGEST_S = 0.05
@@ -62,3 +65,43 @@ class TokenPace:
         assert self._window is not None
         self._window.set()
         self._window = None
+
+
+class TokenProducer:
+    """The idempotent producer that all partitions of a worker share for token events, replaced after a failure.
+
+    After a failed batch, its sequence number no longer matches the broker's, so all further sends would fail.
+    """
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self.pace = TokenPace()
+        self._current: AIOKafkaProducer | None = None
+        self._starting = asyncio.Lock()
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    async def current(self) -> AIOKafkaProducer:
+        """A working producer. Raises one of `RETRIABLE_ERRORS` if the broker cannot be reached."""
+        async with self._starting:
+            if self._current is None:
+                producer = self._clients.token_producer()
+                try:
+                    await producer.start()
+                except BaseException:
+                    await stop_client(producer)
+                    raise
+                self._current = producer
+            return self._current
+
+    def retire(self, producer: AIOKafkaProducer) -> None:
+        """Make the next `current` create a new producer. Of several reports about one producer, the first counts."""
+        if self._current is producer:
+            self._current = None
+            task = asyncio.create_task(stop_client(producer))
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
+
+    async def stop(self) -> None:
+        if self._current is not None:
+            self.retire(self._current)
+        await asyncio.gather(*self._stopping)

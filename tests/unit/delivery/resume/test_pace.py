@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.delivery.resume.token_pace import LONGEST_S, TokenPace
+from app.delivery.resume.pace import LONGEST_S, TokenPace
 from tests.virtual_time import in_virtual_time
 
 
