@@ -23,6 +23,7 @@ from agents.usage import UsageWindows
 from app.answering.batches import Batches
 from app.answering.containment import Containment
 from app.answering.pipeline import Pipeline
+from app.answering.stage import Switch
 from app.delivery.cancels import Cancels
 from app.delivery.clients import Clients
 from app.delivery.escalation import WORKER_ERRORS
@@ -143,7 +144,8 @@ class Worker:
             owns=lambda number: self.partitions.confirms(number),  # noqa: PLW0108 - `partitions` come later
             hide=lambda number, turn: self.features.masking.indexed(self.partitions.owned(number), turn),
         )
-        observer = Observers(observer, *(one.observer for one in self.features.all if one.observer is not UNOBSERVED))
+        switch = self._switch = Switch(self.features.all)
+        observer = Observers(observer, others=switch.observers)
         self._offered = OfferedModels(settings, loaded.policy, models)
         self.partitions = Partitions(
             settings,
@@ -163,7 +165,7 @@ class Worker:
         if loaded.loader is not None:
             self._models = ModelChanges(loaded.loader, models, batches.forget)
         rules = MemoryRules(settings.conversation_turns, int(settings.conversation_ttl_s * 1000))
-        containment = Containment(Pipeline(settings, models, rules, batches, self.features.all), observer)
+        containment = Containment(Pipeline(settings, models, rules, batches, switch), observer)
         cancels = Cancels()
         self._turns = Turns(settings, self.partitions, self._index, UNOBSERVED if loaded.embedder is None else observer)
         self._controls = Controls(settings, self.partitions, cancels, self._turns, self._forget)
@@ -233,7 +235,7 @@ class Worker:
             watch = PolicyWatch(
                 self._settings,
                 self._loaded.policy,
-                (self._prices, self._intake, self._offered, *self.features.all),
+                (self._prices, self._intake, self._offered, *self.features.all, self._switch),
                 (*([] if self._models is None else [self._models]), self._intake, *self.features.all),
                 [one.update for one in self.features.all],
             )

@@ -26,7 +26,7 @@ from app.answering.job import UnsupportedError, job_of, prompt_of
 from app.answering.kept import kept_bytes
 from app.answering.off_loop import INLINE
 from app.answering.run import Over, RequestRefused, Run
-from app.answering.stage import Ending, Feature, Generate, deciding, generating, rounds
+from app.answering.stage import Ending, Generate, Switch, deciding, generating, rounds
 from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.resume.tokens import EventTooLargeError
@@ -57,7 +57,7 @@ class Pipeline:
     models: ModelRegistry
     rules: MemoryRules
     batches: Batches
-    features: Sequence[Feature]
+    features: Switch
 
 
 class Answering:
@@ -66,7 +66,7 @@ class Answering:
     def __init__(self, pipeline: Pipeline, partition: Partition, inflight: InFlight) -> None:
         run = Run(pipeline.settings, pipeline.models, pipeline.rules, pipeline.batches, partition, inflight)
         self.run = run
-        self.stages = tuple(stage for one in pipeline.features if (stage := one.stage(run)) is not None)
+        self.stages = pipeline.features.stages(run)
         run.sees = tuple(stage.see for stage in self.stages)
         inflight.timeline.started = run.accepted.time_of(partition.ownership.clock.now()) * 1_000_000
         self._resumes = run.accepted.former.has_begun
@@ -109,8 +109,7 @@ class Answering:
     async def _round(self) -> Ending:
         """One model reads its prompt and writes."""
         model, answer = self.run.model(), self.run.answer
-        if model is None:
-            raise RequestRefused(ErrorCode.MODEL_NOT_FOUND, "model: it is not served here")
+        assert model is not None, "the stage in retry.py has checked it"
         answer.write_as(model)
         prompt, job = await self._job(model)
         answer.prompt_digest, answer.tells_reasoning = prompt.digest, job.reasoning is not None

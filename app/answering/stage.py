@@ -40,10 +40,17 @@ class Feature:
 
     A method that is not overridden does nothing.
 
-    observer: Learns of all requests of the worker.
     """
 
-    observer: Observer = UNOBSERVED
+    @property
+    def is_on(self) -> bool:
+        """Whether the policy has it on. One that requests alone ask for (`Request.asks`) never is."""
+        return True
+
+    @property
+    def observer(self) -> Observer:
+        """Learns of all requests of the worker while the feature is on."""
+        return UNOBSERVED
 
     async def prepare(self, policy: Policy) -> PolicyChange | None:  # noqa: ARG002
         """Load what the policy needs; None if that is nothing. Raises `PolicyError`, and keeps nothing then."""
@@ -67,6 +74,35 @@ class Feature:
         What a former owner has decided by it is carried out whatever the policy says now (`run.accepted.former.plan`).
         """
         return None
+
+
+class Switch:
+    """Which features an answer is asked of, so that one that is off costs nothing: those that the policy has on.
+
+    All are, if a former owner had the request, because what it has decided is carried out whatever the policy says now;
+    and if the request itself asks for a feature.
+    """
+
+    def __init__(self, features: Sequence[Feature]) -> None:
+        self.all = tuple(features)
+        self.observers: list[Observer] = []
+        self.update()
+
+    def update(self) -> None:
+        """The policy has changed, and each feature works by it."""
+        self.on = tuple(one for one in self.all if one.is_on)
+        self.observers[:] = [one.observer for one in self.on if one.observer is not UNOBSERVED]
+
+    def use(self, policy: Policy) -> None:
+        """The last part of a worker to follow a policy."""
+        del policy
+        self.update()
+
+    def stages(self, run: Run) -> tuple[Stage, ...]:
+        """The stages of this answer, in their order."""
+        is_plain = not (run.accepted.former.is_replayed or run.accepted.request.asks)
+        asked = self.on if is_plain else self.all
+        return tuple(stage for one in asked if (stage := one.stage(run)) is not None)
 
 
 class Stage:

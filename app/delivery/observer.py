@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from app.delivery.commits.commit import Commit
@@ -52,15 +53,17 @@ UNOBSERVED = Observer()
 
 
 class Observers(Observer):
-    """Several observers. What one of them raises is logged, and stops neither others nor delivery."""
+    """Several observers, and those in `others` at the time. What one of them raises is logged, and stops neither others
+    nor delivery.
+    """
 
-    def __init__(self, *observers: Observer) -> None:
+    def __init__(self, *observers: Observer, others: Sequence[Observer] = ()) -> None:
         for event in EVENTS:
-            setattr(self, event, partial(_notify, observers, event))
+            setattr(self, event, partial(_notify, (observers, others), event))
 
 
-def _notify(observers: Sequence[Observer], event: str, *what: Any, **how: Any) -> None:
-    for one in observers:
+def _notify(observers: Sequence[Sequence[Observer]], event: str, *what: Any, **how: Any) -> None:
+    for one in chain.from_iterable(observers):
         try:
             getattr(one, event)(*what, **how)
         except Exception as error:  # noqa: BLE001 - whatever it is, what is observed goes on

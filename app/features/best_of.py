@@ -42,6 +42,10 @@ class BestOf(Feature):
     def __init__(self, embedder: Embedder | None) -> None:
         self.embedder = embedder
 
+    @property
+    def is_on(self) -> bool:
+        return False
+
     def stage(self, run: Run) -> Stage | None:
         return Choosing(run, self.embedder) if (run.accepted.request.best_of or 1) > 1 else None
 

@@ -38,6 +38,10 @@ class Egress(Feature):
     def __init__(self, policy: Policy) -> None:
         self._rules = policy.egress
 
+    @property
+    def is_on(self) -> bool:
+        return bool(self._rules)
+
     def use(self, policy: Policy) -> None:
         self._rules = policy.egress
 

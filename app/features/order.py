@@ -6,6 +6,7 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     quota        Of a request that its tenant may not send, no model, judge or index sees anything.
     tool_rounds  Results of tools come from outside: the guard inside it reads them like a prompt.
     routing      A fallback begins a new prompt, so the guard inside it hides values from the next model, too.
+    retry        Another model is asked once the same one has failed twice.
     masking      Judges, recall, the cache and models get placeholders; readers get the values back.
     moderation   A blocked prompt is not searched for; an answer is judged before readers get it.
     recall       It searches with what the guard lets through.
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from prometheus_client.core import Metric
 
 from app.answering.attempts import Attempts
+from app.answering.retry import Retry
 from app.answering.stage import Feature
 from app.features.best_of import BestOf
 from app.features.cache.metrics import cache_families
@@ -62,7 +64,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
     guard = guard or Guard(host.policy)
     quota = Quota.of(host)
     tools = ToolsOverKafka(host.settings)
-    routing = Routing.of(host, quota.may_name)
+    routing = Routing.of(host)
     masking = Masking(guard)
     recall = Recall.of(host)
     cache = Cache.of(host)
@@ -71,6 +73,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
         quota,
         tools,
         routing,
+        Retry(host.models, quota.may_name),
         masking,
         Moderation(guard),
         recall,

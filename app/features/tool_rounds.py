@@ -54,6 +54,10 @@ class ToolsOverKafka(Feature):
         self.settings = settings
         self._calls: WeakKeyDictionary[Ownership, OpenCalls] = WeakKeyDictionary()
 
+    @property
+    def is_on(self) -> bool:
+        return False
+
     def calls_of(self, ownership: Ownership) -> OpenCalls:
         """The calls of the partition's answers that wait under this ownership."""
         if (calls := self._calls.get(ownership)) is None:

@@ -79,6 +79,10 @@ class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return bool(judged(self.answer))
 
     @property
+    def is_on(self) -> bool:
+        return self.reads_prompts or self.judges_answers
+
+    @property
     def reads_prompts(self) -> bool:
         return self.masks or self.judges_prompts
 

@@ -172,6 +172,11 @@ class Request(RequestFields, frozen=True, kw_only=True, omit_defaults=True):
     tenant: Name | None = None
 
     @property
+    def asks(self) -> bool:
+        """Whether it asks for a feature that the policy need not have on."""
+        return (self.best_of or 1) > 1 or self.tool_mode is ToolMode.KAFKA or bool(self.recall)
+
+    @property
     def is_raw(self) -> bool:
         """Whether the prompt is no conversation, so that the request has no memory."""
         return self.raw or self.prompt_token_ids is not None

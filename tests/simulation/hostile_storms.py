@@ -8,10 +8,11 @@ from functools import partial
 from unittest.mock import patch
 from weakref import WeakSet
 
+from app.answering.retry import Retrying
 from app.delivery.inflight import InFlight
 from app.delivery.partition import State
-from app.features.routing.stage import Routed
 from models.interface.generation import Failure
+from models.served.registry import ServedModel
 from tests.simulation.faults import (
     crowded_storm,
     erasing_storm,
@@ -50,15 +51,15 @@ _WITHIN_S = 15.0
 _APART_S = 0.2
 
 
-_GOES_ON = Routed._goes_on
+_TRIES_AGAIN = Retrying._tries_again
 
 
-async def _note_failure(stage: Routed, failure: Failure) -> bool:
+def _note_failure(stage: Retrying, failure: Failure, model: ServedModel) -> bool:
     FAILED.add(stage.run.inflight)
-    return await _GOES_ON(stage, failure)
+    return _TRIES_AGAIN(stage, failure, model)
 
 
-patch.object(Routed, "_goes_on", _note_failure).start()
+patch.object(Retrying, "_tries_again", _note_failure).start()
 
 
 def hostile_storm(seed: int, kinds: Sequence[str] = ()) -> Simulation:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from app.answering import kept, pipeline
 from app.answering.job import job_of
+from app.answering.retry import Retrying
 from app.delivery.marks import PartitionMarks
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
@@ -61,7 +62,7 @@ async def _decides_silently(answer: AnswerLog, plan: Plan) -> None:
     answer.plan = plan
 
 
-async def _gives_up(*_: Any) -> bool:
+def _gives_up(*_: Any) -> bool:
     return False
 
 
@@ -158,7 +159,7 @@ MUTANTS: dict[str, Mutant] = {
     "a plan that was written is forgotten": Mutant(
         RecoveredAnswers, "note", _notes_attempts_only, routed_storm, hint=2
     ),
-    "a model that fails is not tried again": Mutant(Routed, "_goes_on", _gives_up, routed_storm),
+    "a model that fails is not tried again": Mutant(Retrying, "_tries_again", _gives_up, routed_storm),
     "a model that is tried again begins anew": Mutant(pipeline, "job_of", _from_the_beginning, routed_storm, hint=3),
     "a fallback is not written": Mutant(AnswerLog, "decide", _writes_no_fallback, routed_storm, hint=3),
     "a model that takes over does not read the text so far": Mutant(

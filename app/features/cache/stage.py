@@ -28,6 +28,10 @@ class Cache(Feature):
     def of(cls, host: WorkerParts) -> Cache:
         return cls(ResponseCache(host.policy, host.clock))
 
+    @property
+    def is_on(self) -> bool:
+        return self.recordings.is_on
+
     def use(self, policy: Policy) -> None:
         self.recordings.use(policy)
 
@@ -39,7 +43,7 @@ class Cache(Feature):
 
     def stage(self, run: Run) -> Stage | None:
         is_repeated = run.accepted.former.plan.cached is not None
-        return Cached(run, self.recordings) if is_repeated or self.recordings.is_on else None
+        return Cached(run, self.recordings) if is_repeated or self.is_on else None
 
 
 class Cached(Stage):

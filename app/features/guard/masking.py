@@ -73,6 +73,10 @@ class Masking(Feature):
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
 
+    @property
+    def is_on(self) -> bool:
+        return self.guard.rules.is_on
+
     async def prepare(self, policy: Policy) -> GuardChange | None:
         return await self.guard.prepare(policy)
 
@@ -83,8 +87,8 @@ class Masking(Feature):
         await self.guard.stop()
 
     def stage(self, run: Run) -> Stage | None:
-        rules, plan = self.guard.rules, run.accepted.former.plan
-        is_on = rules.reads_prompts or rules.judges_answers or plan.private is not None or plan.filtered is not None
+        plan = run.accepted.former.plan
+        is_on = self.is_on or plan.private is not None or plan.filtered is not None
         return Masked(run, self.guard) if is_on else None
 
     async def indexed(self, partition: Partition | None, turn: Turn) -> Turn | None:

@@ -43,9 +43,13 @@ class Moderation(Feature):
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
 
+    @property
+    def is_on(self) -> bool:
+        return self.guard.rules.is_on
+
     def stage(self, run: Run) -> Stage | None:
-        rules, plan = self.guard.rules, run.accepted.former.plan
-        is_on = rules.reads_prompts or rules.judges_answers or plan.filtered is not None
+        plan = run.accepted.former.plan
+        is_on = self.is_on or plan.filtered is not None
         return Moderated(run, self.guard) if is_on else None
 
 

@@ -30,11 +30,15 @@ class Quota(Feature):
         tenants = Tenants(host.policy, figures, region=settings.region, group=settings.worker_group)
         return cls(tenants, host.prices, host.models)
 
+    @property
+    def is_on(self) -> bool:
+        return self.tenants.is_on or self.prices.is_on
+
     def use(self, policy: Policy) -> None:
         self.tenants.use(policy)
 
     def stage(self, run: Run) -> Stage | None:
-        return Charged(run, self) if self.tenants.is_on or self.prices.is_on else None
+        return Charged(run, self) if self.is_on else None
 
     def may_name(self, tenant: str, model: ServedModel) -> bool:
         """Whether requests of the tenant may name the model."""

@@ -42,6 +42,10 @@ class Recall(Feature):
     def stats(self) -> RecallStats:
         return RecallStats() if self.related is None else self.related.stats
 
+    @property
+    def is_on(self) -> bool:
+        return self.rules.turns > 0
+
     def use(self, policy: Policy) -> None:
         self.rules = policy.recall
 

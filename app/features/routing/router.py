@@ -53,6 +53,11 @@ class Router:
         ]
 
     @property
+    def is_on(self) -> bool:
+        """Whether a route or a chain may decide which model answers."""
+        return bool(self._routes or self.fallback.chain)
+
+    @property
     def longest_counted(self) -> int:
         """The most prompt tokens that any route compares with."""
         return max((route.when.prompt_tokens_below or 0 for route, _ in self._routes), default=0)

@@ -2,7 +2,7 @@
 
     round:  prompt -> engine -> token events, until the answer or its round of calls ends
                ^                                    |
-               '-- same model once more, then the next of the policy's chain <- Failure
+               '-- the next model of the policy's chain <- a failure that the same model has repeated (retry.py)
 
 A request that names a model gets that model or an error. What the guard has detected and what was recalled stays when
 only the route is decided anew, because the model of a former owner's policy is not served here.
@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 
 import msgspec
 
 from app.answering.pipeline import code_of
-from app.answering.run import Over, RequestRefused, Run
+from app.answering.run import Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.audit.records import audit_of_retreat
 from app.delivery.accepted import Former
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import Outcome
+from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.partition import State
 from app.features.host import WorkerParts
 from app.features.routing.canary import Canaries
@@ -35,9 +36,8 @@ from app.wire.error import ErrorCode
 from app.wire.event import FALLBACK, Plan
 from app.wire.request import Request
 from app.wire.validation import prompt_bytes
-from models.files.checkpoint import is_folder
 from models.interface.generation import Delta, Failure, FinishReason, Job, StreamEvent
-from models.served.registry import ModelRegistry, ServedModel
+from models.served.registry import ModelRegistry
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +46,9 @@ _INLINE_BYTES = 8192
 _TOKEN_BYTES = 64
 """A text with more bytes per counted token is long: it is not tokenized to find that out."""
 
-MayName = Callable[[str, ServedModel], bool]
-
-
-def _anyone(_tenant: str, _model: ServedModel) -> bool:
-    return True
-
 
 class Routing(Feature):
-    """`may_name` says whether requests of a tenant may name a model; errors name no others."""
+    """`load`: the figures that routes watch, kept while one does."""
 
     def __init__(
         self,
@@ -62,19 +56,25 @@ class Routing(Feature):
         models: ModelRegistry,
         health: ModelHealth,
         canaries: Canaries,
-        may_name: MayName = _anyone,
+        load: Observer = UNOBSERVED,
     ) -> None:
         self.router, self.models, self.health, self.canaries = router, models, health, canaries
-        self._may_name = may_name
+        self._load = load
 
     @classmethod
-    def of(cls, host: WorkerParts, may_name: MayName = _anyone) -> Routing:
+    def of(cls, host: WorkerParts) -> Routing:
         load = LoadFigures(lambda: sum(engine.stats.waiting for engine in host.models.engines))
         canaries = Canaries(host.policy)
         router = Router(host.policy, host.clock, load.now, canaries.is_out)
-        routing = cls(router, host.models, ModelHealth(host.clock), canaries, may_name)
-        routing.observer = load
-        return routing
+        return cls(router, host.models, ModelHealth(host.clock), canaries, load)
+
+    @property
+    def is_on(self) -> bool:
+        return self.router.is_on
+
+    @property
+    def observer(self) -> Observer:
+        return self._load if self.router.reliefs else UNOBSERVED
 
     def use(self, policy: Policy) -> None:
         self.router.use(policy)
@@ -116,22 +116,14 @@ class Routing(Feature):
         texts = [request.prompt or "", *(message.text for message in request.messages or ())]
         return self.models.default.prompts.count("\n".join(filter(None, texts)))
 
-    def not_served(self, name: str | None, tenant: str) -> RequestRefused:
-        """No model has that name. A model that is named by its folder is offered as `default`."""
-        usable = (one for one in self.models if self._may_name(tenant, one))
-        names = {name for one in usable for name in one.names if not is_folder(name)}
-        offered = ", ".join(sorted(names)) or "none that this tenant may name"
-        return RequestRefused(ErrorCode.MODEL_NOT_FOUND, f"model: there is no {name!r}; there are: {offered}")
-
 
 class Routed(Stage):
-    """`_failed`: the models that have failed in this answer; `_is_again`: the current one was tried once more."""
+    """`_failed`: the models that have failed in this answer."""
 
     def __init__(self, run: Run, routing: Routing) -> None:
         super().__init__(run)
         self._routing = routing
         self._failed: set[str] = set()
-        self._is_again = False
 
     def is_decided(self, former: Former) -> bool:
         model = former.plan.model
@@ -140,8 +132,6 @@ class Routed(Stage):
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         accepted, routing = self.run.accepted, self._routing
-        if plan.at is None and accepted.at < accepted.record.timestamp:
-            plan = msgspec.structs.replace(plan, at=accepted.at)
         decided = await routing.decide(accepted.request)
         if decided is not None:
             plan = _routed(plan, decided)
@@ -151,22 +141,13 @@ class Routed(Stage):
         user_id = accepted.request.user_id
         if _may_fall_back(accepted.request) and not routing.health.admits(model, routing.router.fallback, user_id):
             plan = routing.next(plan, {model}, user_id) or plan
-        served = self.run.model_by(plan)
-        if served is None:
-            raise self._not_served(plan)
-        try:
-            return await then(plan)
-        except RequestRefused:  # its error names the model that would have answered
-            self.run.answer.write_as(served)
-            raise
+        return await then(plan)
 
     async def round(self, then: Round) -> Ending:
         run = self.run
         while True:
-            if run.model() is None and not await self._is_followed("its model is served no longer"):
-                if run.answer.index or run.answer.rounds.rounds:  # the tokens that it wrote are kept
-                    raise Over(run.ended_by(FinishReason.PARTIAL))
-                raise self._not_served(run.answer.plan)
+            if run.model() is None:
+                await self._is_followed("its model is served no longer")
             end = await then()
             if isinstance(end, Failure):
                 if not await self._goes_on(end):
@@ -175,10 +156,6 @@ class Routed(Stage):
                 "its server cannot continue the answer"
             ):
                 return end
-
-    def _not_served(self, plan: Plan) -> RequestRefused:
-        request = self.run.accepted.request
-        return self._routing.not_served(plan.model or request.model, request.tenant or "")
 
     def generate(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
         return then(job) if self.run.answer.index else self._watched(job, then)
@@ -198,16 +175,10 @@ class Routed(Stage):
         return self.run.answer.plan.model or self.run.accepted.request.model or DEFAULT_MODEL
 
     async def _goes_on(self, failure: Failure) -> bool:
-        """After a failure, the same model tries once more, from the last token on; then the next one of the chain.
-        False if the answer ends with the failure.
-        """
+        """After a failure, the next model of the chain goes on; False if the answer ends with the failure."""
         code = code_of(failure)
         if self.run.inflight.stop.reason is not None or code not in {ErrorCode.ENGINE_ERROR, ErrorCode.OVERLOADED}:
             return False
-        if code is ErrorCode.ENGINE_ERROR and not self._is_again:
-            self._is_again = True
-            log.warning("request %s is tried again after %s", self.run.key, code)
-            return True
         user_id = self.run.accepted.request.user_id
         self._routing.health.failed(self._model, self._routing.router.fallback, user_id)
         return await self._is_followed(code)
@@ -225,7 +196,6 @@ class Routed(Stage):
         plan = self._routing.next(answer.plan, self._failed, run.accepted.request.user_id, answer.index)
         if plan is None:
             return False
-        self._is_again = False
         log.warning("request %s: model %s answers from token %s on, after %s", run.key, plan.model, answer.index, why)
         if (model := run.model_by(plan)) is not None:
             answer.write_as(model)

@@ -21,7 +21,8 @@ from app.answering.attempts import Attempts
 from app.answering.batches import Batches
 from app.answering.containment import Containment
 from app.answering.pipeline import Pipeline
-from app.answering.stage import Feature
+from app.answering.retry import Retry
+from app.answering.stage import Feature, Switch
 from app.delivery.accepted import Accepted, Former
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlight, Outcome
@@ -34,6 +35,7 @@ from app.delivery.resume.recovery import RecoveredAnswers
 from app.delivery.resume.tokens import TokenLog
 from app.features.host import WorkerParts
 from app.features.order import features_of
+from app.features.quota.stage import Quota
 from app.policy.file import Policy
 from app.prices import PriceList
 from app.reader.answer import Answer
@@ -348,9 +350,11 @@ async def answered(
     prepare(inflight)
     registry, observer = ModelRegistry(*models), _Reported()
     order = _order()
-    chosen = sorted((Attempts(), *features), key=lambda one: order.index(type(one)) if type(one) in order else 99)
+    retry = Retry(registry, next((one.may_name for one in features if isinstance(one, Quota)), lambda *_: True))
+    own = (Attempts(), retry, *features)
+    chosen = sorted(own, key=lambda one: order.index(type(one)) if type(one) in order else 99)
     pipeline = Pipeline(
-        SETTINGS if settings is None else settings, registry, MemoryRules(10, 10**15), batches(), chosen
+        SETTINGS if settings is None else settings, registry, MemoryRules(10, 10**15), batches(), Switch(chosen)
     )
     async with asyncio.timeout(_DEADLINE_S):
         await Containment(pipeline, observer).answer(cast(Partition, partition), inflight)

@@ -7,7 +7,7 @@ from typing import Any
 from app.answering.batches import Batches
 from app.answering.pipeline import Answering, Pipeline
 from app.answering.run import Run
-from app.answering.stage import Feature, Stage
+from app.answering.stage import Feature, Stage, Switch
 from app.delivery.inflight import InFlight
 from app.settings import Settings
 from app.wire.event import Plan
@@ -25,7 +25,7 @@ def pipeline_of(
     *features: Feature, models: ModelRegistry | None = None, settings: Settings = SETTINGS, rules: MemoryRules = RULES
 ) -> Pipeline:
     batches = Batches(max_size=8, budget_s=0.0)
-    return Pipeline(settings, models or ModelRegistry(paced(1e6)), rules, batches, features)
+    return Pipeline(settings, models or ModelRegistry(paced(1e6)), rules, batches, Switch(features))
 
 
 def answering_of(
@@ -45,10 +45,12 @@ def run_of(*features: Feature, **given: Any) -> Run:
 
 
 def run_and_stage_of(feature: Feature, **given: Any) -> tuple[Run, Stage]:
-    """The run of a request of which this feature has the only stage."""
-    answering = answering_of(feature, **given)
-    (stage,) = answering.stages
-    return answering.run, stage
+    """The run of a request of which this feature has the only stage, on or off."""
+    run = answering_of(**given).run
+    stage = feature.stage(run)
+    assert stage is not None
+    run.sees = (stage.see,)
+    return run, stage
 
 
 async def unchanged(plan: Plan) -> Plan:

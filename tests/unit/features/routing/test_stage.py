@@ -19,7 +19,7 @@ from app.wire.request import Message, Role
 from models.served.paced import paced
 from models.served.registry import ModelRegistry
 from tests.unit.answering.runs import run_and_stage_of, unchanged
-from tests.unit.delivery.inflight_requests import ASKED_AT, NEW, answer_with, inflight_of
+from tests.unit.delivery.inflight_requests import NEW, answer_with, inflight_of
 
 DEFAULT = paced(10)
 MODELS = ModelRegistry(replace(DEFAULT, names=DEFAULT.names | {DEFAULT_MODEL}), paced(10, "small"), paced(10, "large"))
@@ -85,12 +85,6 @@ async def test_what_is_decided_anew_is_the_route_alone() -> None:
 async def test_a_former_owner_that_took_no_route_has_decided_too() -> None:
     former = Former(plan=Plan(at=5))
     assert await Planned(SHORT).plan(former, prompt="short") == former.plan
-
-
-async def test_a_time_ahead_of_the_brokers_clock_is_part_of_the_plan() -> None:
-    at = ASKED_AT - 1
-    assert await Planned(SHORT).plan(prompt="short", at=at) == Plan(at=at, model="small", route="short")
-    assert await Planned().plan(prompt="short", at=at) == Plan(at=at)
 
 
 def test_the_chain_is_followed_from_the_model_that_failed_and_each_model_is_tried_once() -> None:

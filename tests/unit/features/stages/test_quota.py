@@ -94,9 +94,7 @@ async def test_a_model_that_the_tenant_may_not_name_is_not_offered_to_it() -> No
     models = [model(), model("small"), model("secret")]
     policy = policy_of(tenants={"acme": {"models": ["small"]}})
     one = quota(policy, models)
-    routes = routing(policy, models)
-    routes._may_name = one.may_name
-    told = await answered(one, routes, models=models, tenant="acme", model="unknown")
+    told = await answered(one, routing(policy, models), models=models, tenant="acme", model="unknown")
     assert told.code == "model_not_found"
     assert told.end.error is not None
     assert told.end.error.message == "model: there is no 'unknown'; there are: small"
