@@ -32,7 +32,7 @@ from agents.turns import Turns
 from app.audit.records import audit_of_erasure, audit_of_gateway
 from app.delivery.cancels import REMEMBERED_S, Cancels
 from app.delivery.commits.commit import Commit
-from app.delivery.dead_letters import rejected
+from app.delivery.dead_letters import commit_of_letter
 from app.delivery.partition import Partition, State
 from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, Outgoing, Record, outgoing
@@ -84,7 +84,7 @@ class Controls:
             if not isinstance(control, Erase | EraseConversation):
                 check_partition(control, record.partition, self._settings.partitions)
         except WireError as error:
-            partition.spawn(partition.commit(rejected(record, error, self._settings)))
+            partition.spawn(partition.commit(commit_of_letter(record, error, self._settings)))
             return
         match control:
             case Cancel():

@@ -42,7 +42,7 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.commits.commit import Commit, RecordRefusedError
 from app.delivery.commits.handover import Handover
-from app.delivery.dead_letters import dead_letter_of, refused, unexpected_in
+from app.delivery.dead_letters import error_of_unexpected, letter_of, quiet_letter_of
 from app.delivery.escalation import ESCALATING
 from app.delivery.follower import TopicTask, follow
 from app.delivery.ownership import handover_of
@@ -243,13 +243,13 @@ class _Taking:
         try:
             return self._request(record)
         except _TooOldError as error:
-            return refused(record, error, self._settings, most_bytes=0)  # no copy of what may be erased
+            return letter_of(record, error, self._settings, most_bytes=0)  # no copy of what may be erased
         except WireError as error:
-            return refused(record, error, self._settings)
+            return letter_of(record, error, self._settings)
         except ESCALATING:
             raise
         except Exception as error:  # noqa: BLE001 - of this record
-            return refused(record, unexpected_in(record, error), self._settings)
+            return letter_of(record, error_of_unexpected(record, error), self._settings)
 
     def _request(self, record: Record) -> Outgoing:
         record.check_readable()
@@ -276,7 +276,7 @@ class _Taking:
     def _reduced(self, record: Record, reason: str) -> Outgoing:
         """What is left of a record of which Kafka rejects what it leads to."""
         error = WireError(ErrorCode.INVALID_REQUEST, f"Kafka rejects the request made of this record: {reason}")
-        return dead_letter_of(record, error, self._settings, most_bytes=0)
+        return quiet_letter_of(record, error, self._settings, most_bytes=0)
 
 
 def reader_of(at: TopicPartition, partitions: int) -> int:

@@ -19,7 +19,7 @@ from app.delivery.accepted import Accepted, Former
 from app.delivery.cancels import Cancels
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import Commit
-from app.delivery.dead_letters import unexpected_in
+from app.delivery.dead_letters import error_of_unexpected
 from app.delivery.escalation import ESCALATING
 from app.delivery.inflight import InFlight
 from app.delivery.observer import Observer
@@ -87,7 +87,7 @@ class Requests:
         except WireError as error:
             raise explained(error, record.value, record.headers) from None
         except Exception as error:  # noqa: BLE001 - of this record
-            raise unexpected_in(record, error) from None
+            raise error_of_unexpected(record, error) from None
         # Nothing here reads the metadata, and as Python objects it takes many times its size in bytes.
         return msgspec.structs.replace(request, metadata=None)
 

@@ -22,7 +22,7 @@ import msgspec
 from aiokafka import ConsumerRecord
 
 from app.delivery.commits.commit import Commit
-from app.delivery.dead_letters import refused, unexpected_in
+from app.delivery.dead_letters import error_of_unexpected, letter_of
 from app.delivery.escalation import ESCALATING
 from app.delivery.follower import TopicTask, follow
 from app.delivery.partition import Partition
@@ -95,13 +95,13 @@ class ToolResults:
                 key = (result.user_id, result.request_id)
                 changes[key] = calls.decide(key, rounds.answered(outcome))
                 if error is not None:
-                    letters.append(refused(record, error, self._settings))
+                    letters.append(letter_of(record, error, self._settings))
             except WireError as error:
-                letters.append(refused(record, error, self._settings))
+                letters.append(letter_of(record, error, self._settings))
             except ESCALATING:
                 raise
             except Exception as error:  # noqa: BLE001 - of this record
-                letters.append(refused(record, unexpected_in(record, error), self._settings))
+                letters.append(letter_of(record, error_of_unexpected(record, error), self._settings))
         progress = RowChange(Table.CALLS, PROGRESS, records.encode(ResultsPosition(position)))
         await partition.commit(Commit(None, (*changes.values(), progress), tuple(letters)), urgent=bool(changes))
         calls.wake(changes)

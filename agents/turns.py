@@ -14,7 +14,7 @@ from collections.abc import AsyncIterable, Iterable
 from functools import partial
 
 from app.delivery.commits.commit import Commit
-from app.delivery.dead_letters import rejected
+from app.delivery.dead_letters import commit_of_letter
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition, State
@@ -57,7 +57,7 @@ class Turns:
             record.check_readable()
             turn = decode(Turn, record.value, record.headers)
         except WireError as error:
-            partition.spawn(partition.commit(rejected(record, error, self._settings)))
+            partition.spawn(partition.commit(commit_of_letter(record, error, self._settings)))
             return
         if turn.is_refused or self._is_forgotten(partition, turn):
             partition.spawn(partition.commit(Commit(record)))
@@ -108,7 +108,7 @@ class Turns:
             partition.spawn(partition.commit(Commit(record)))
             return
         error = WireError(ErrorCode.INVALID_REQUEST, refusal)
-        partition.spawn(partition.commit(rejected(record, error, self._settings)))
+        partition.spawn(partition.commit(commit_of_letter(record, error, self._settings)))
 
     def _is_forgotten(self, partition: Partition, turn: Turn) -> bool:
         return not turn.outlives(partition.ownership.marks.of(turn.user_id, turn.conversation_id).at)

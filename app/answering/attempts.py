@@ -15,7 +15,7 @@ from app.answering.kept import Kept
 from app.answering.run import RequestRefused, Run
 from app.answering.stage import Decide, Feature, Generate, Stage
 from app.delivery.accepted import Former
-from app.delivery.dead_letters import dead_letter_of
+from app.delivery.dead_letters import quiet_letter_of
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, Isolation, pause_before, write_attempt
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import Plan
@@ -109,4 +109,4 @@ class Attempting(Stage):
         if not self._is_quarantined:
             return kept
         error = WireError(ErrorCode.ENGINE_ERROR, _QUARANTINED, request_id=self.run.accepted.request.request_id)
-        return kept.with_output(dead_letter_of(self.run.accepted.record, error, self.run.settings))
+        return kept.with_output(quiet_letter_of(self.run.accepted.record, error, self.run.settings))

@@ -66,7 +66,9 @@ class Containment:
         except ESCALATING:
             raise
         except Exception as again:  # noqa: BLE001 - of the same request: its record is all that is left
-            await partition.commit(dead_letters.failed(inflight.accepted.record, again, self._pipeline.settings))
+            await partition.commit(
+                dead_letters.commit_of_unexpected(inflight.accepted.record, again, self._pipeline.settings)
+            )
             partition.release(inflight)
         else:
             await self._commit(partition, inflight, end, commit, answering)
@@ -97,7 +99,7 @@ class Containment:
     ) -> Commit:
         accepted = inflight.accepted
         now = accepted.time_of(partition.ownership.clock.now())
-        letter = dead_letters.dead_letter_of(accepted.record, error, self._pipeline.settings)
+        letter = dead_letters.quiet_letter_of(accepted.record, error, self._pipeline.settings)
         kept = Kept()
         for stage in () if answering is None else answering.stages:
             with suppress(Exception):  # of the same request: another stage still leaves what it has to

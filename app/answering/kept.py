@@ -14,7 +14,7 @@ from app.answering.run import Run
 from app.audit.records import audit_of_refusal, audit_of_request
 from app.delivery.accepted import Accepted
 from app.delivery.commits.commit import Commit
-from app.delivery.dead_letters import refused, report_refusal
+from app.delivery.dead_letters import letter_of, report_refusal
 from app.delivery.record import Outgoing, Record, outgoing
 from app.settings import Settings
 from app.wire.error import WireError
@@ -188,7 +188,7 @@ def refusal_of(record: Record, error: WireError, *, known: bool, settings: Setti
     """
     outputs: tuple[Outgoing, ...] = ()
     if error.dead_letter:
-        outputs = (refused(record, error, settings),)
+        outputs = (letter_of(record, error, settings),)
     else:
         report_refusal(record, error.code, error.message)
     user_id = refused_user(record, error)

@@ -40,7 +40,7 @@ def report_refusal(record: Record, code: str, message: str) -> None:
     )
 
 
-def dead_letter_of(
+def quiet_letter_of(
     record: Record, error: WireError, settings: Settings, *, most_bytes: int = MAX_DEAD_LETTER_BYTES
 ) -> Outgoing:
     """The record as received with the cause of its rejection, cut to `most_bytes`."""
@@ -50,35 +50,35 @@ def dead_letter_of(
     return Outgoing(settings.topic("dead-letters"), letter.key, letter.value, tuple(letter.headers))
 
 
-def refused(
+def letter_of(
     record: Record, error: WireError, settings: Settings, *, most_bytes: int = MAX_DEAD_LETTER_BYTES
 ) -> Outgoing:
     """The dead letter of a refused record; logs a warning for the operator."""
     report_refusal(record, error.code, error.message)
-    return dead_letter_of(record, error, settings, most_bytes=most_bytes)
+    return quiet_letter_of(record, error, settings, most_bytes=most_bytes)
 
 
-def rejected(record: Record, error: WireError, settings: Settings) -> Commit:
+def commit_of_letter(record: Record, error: WireError, settings: Settings) -> Commit:
     """The commit of a record that leads to nothing but its dead letter."""
-    return Commit(record, (), (refused(record, error, settings),))
+    return Commit(record, (), (letter_of(record, error, settings),))
 
 
-def failed(record: Record, error: Exception, settings: Settings) -> Commit:
+def commit_of_unexpected(record: Record, error: Exception, settings: Settings) -> Commit:
     """The commit of a record that raises something unexpected and of which nothing else is known."""
-    return rejected(record, unexpected_in(record, error), settings)
+    return commit_of_letter(record, error_of_unexpected(record, error), settings)
 
 
-def unexpected_in(record: Record, error: Exception) -> WireError:
+def error_of_unexpected(record: Record, error: Exception) -> WireError:
     """What to report of a record that raises something unexpected when it is read."""
     log.warning("%s[%s]@%s cannot be read: %s", record.topic, record.partition, record.offset, type_and_line(error))
     return WireError(ErrorCode.INVALID_REQUEST, f"the record cannot be read ({type(error).__name__})")
 
 
-def reduced(commit: Commit, reason: str, settings: Settings) -> Commit:
+def commit_without_output(commit: Commit, reason: str, settings: Settings) -> Commit:
     """The commit without the output that the broker refused: the record becomes a dead letter without its value."""
     if commit.record is None:
         return Commit(None)
     error = WireError(ErrorCode.INVALID_REQUEST, f"Kafka rejects a record that this one leads to: {reason}")
     ended = tuple(change for change in commit.changes if change.table is Table.ENDED)
-    letter = dead_letter_of(commit.record, error, settings, most_bytes=0)
+    letter = quiet_letter_of(commit.record, error, settings, most_bytes=0)
     return Commit(commit.record, ended, (letter,), commit.audit)

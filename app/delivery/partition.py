@@ -173,7 +173,7 @@ class Partition:
             self.spawn(self.commit(self._failed(record, error)))
 
     def _failed(self, record: Record, error: Exception) -> Commit:
-        return dead_letters.failed(record, error, self.context.settings)
+        return dead_letters.commit_of_unexpected(record, error, self.context.settings)
 
     @asynccontextmanager
     async def without_slot(self, inflight: InFlight) -> AsyncIterator[None]:
@@ -214,7 +214,7 @@ class Partition:
 
     def _reduced(self, commit: Commit, reason: str) -> Commit:
         try:
-            return dead_letters.reduced(commit, reason, self.context.settings)
+            return dead_letters.commit_without_output(commit, reason, self.context.settings)
         except Exception as error:  # noqa: BLE001 - of this record; it is not committed as it is, and blocks nothing
             log.critical(
                 "partition %s: %s leaves no record: %s", self.number, _position_of(commit), type_and_line(error)

@@ -18,7 +18,7 @@ from functools import partial
 from app.answering.kept import Kept
 from app.answering.run import Run
 from app.answering.stage import Feature, Stage
-from app.delivery.dead_letters import refused
+from app.delivery.dead_letters import letter_of
 from app.delivery.record import Outgoing
 from app.foreign.mapping import record_of
 from app.foreign.source import source_of
@@ -88,5 +88,5 @@ class Leaving(Stage):
             else:
                 message = f"the record on {rules.topic} would have {len(value)} bytes, and has room for {_MOST_BYTES}"
                 error = WireError(ErrorCode.PROMPT_TOO_LONG, message)
-                kept = kept.with_output(refused(record, error, self.run.settings))
+                kept = kept.with_output(letter_of(record, error, self.run.settings))
         return kept

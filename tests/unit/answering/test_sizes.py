@@ -72,7 +72,9 @@ async def test_a_turn_with_all_at_its_limits_fits(
     commit = commit_of(run, (), end, NOW)
     check(commit, given_settings)
     assert len(commit.changes) == 2, "it is remembered"
-    check(dead_letters.failed(run.accepted.record, ValueError("why" * 300), given_settings), given_settings)
+    check(
+        dead_letters.commit_of_unexpected(run.accepted.record, ValueError("why" * 300), given_settings), given_settings
+    )
 
 
 @pytest.mark.parametrize("wire_format", ["json", "protobuf"])
