@@ -35,7 +35,7 @@ from app.wire.error import WireError
 from app.wire.event import NO_PLAN
 from app.wire.request import Request
 from app.wire.validation import check_partition, validate_request, with_tenant
-from models.interface.fair_slots import owners_of
+from models.interface.fair_slots import payers_of
 from models.interface.generation import FinishReason
 
 
@@ -115,9 +115,9 @@ class Requests:
         """Answer the request when earlier ones of its conversation are committed."""
         accepted, lanes = inflight.accepted, partition.lanes
         request = accepted.request
-        owners = owners_of(request.tenant or "", request.user_id)
+        payers = payers_of(request.tenant or "", request.user_id)
         answer = partial(self._containment.answer, partition, inflight)
-        lanes.add(accepted.conversation, inflight, answer, PRIORITIES[request.priority], owners)
+        lanes.add(accepted.conversation, inflight, answer, PRIORITIES[request.priority], payers)
         front = lanes.front(accepted.conversation)
         if front is not None and front is not inflight and front.is_committing:
             partition.context.queue.hurry()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from app.delivery.resume.recovery import RequestKey
 from app.wire.ids import tenant_of
-from models.interface.fair_slots import FairSlots, Owner, Owners, owners_of
+from models.interface.fair_slots import FairSlots, Payer, Payers, payers_of
 
 REMEMBERED_S = 300.0
 MOST = 16_384
@@ -31,19 +31,19 @@ class Cancels:
 
     def __init__(self) -> None:
         self._remembered: dict[RequestKey, _Remembered] = {}
-        self._of_owner: defaultdict[Owner, dict[RequestKey, None]] = defaultdict(dict)
+        self._of_payer: defaultdict[Payer, dict[RequestKey, None]] = defaultdict(dict)
         self._slots = FairSlots(MOST)
 
     def remember(self, key: RequestKey, commit: Callable[[], None], for_s: float = REMEMBERED_S) -> None:
         self._forget(key)
-        owners = _owners_of(key[0])
-        if (refused := self._slots.refused(owners)) is not None:
-            self._forget(next(iter(self._of_owner.get(refused) or self._remembered)))
+        payers = _payers_of(key[0])
+        if (refused := self._slots.refused(payers)) is not None:
+            self._forget(next(iter(self._of_payer.get(refused) or self._remembered)))
         expiry = asyncio.get_running_loop().call_later(max(0.0, for_s), self._forget, key)
         self._remembered[key] = _Remembered(commit, expiry)
-        self._slots.hold(owners)
-        for owner in owners:
-            self._of_owner[owner][key] = None
+        self._slots.hold(payers)
+        for payer in payers:
+            self._of_payer[payer][key] = None
 
     def pop(self, key: RequestKey) -> Callable[[], None] | None:
         """The `commit` of the request's cancel, to be called once the request has ended; None if it was not
@@ -53,12 +53,12 @@ class Cancels:
         if remembered is None:
             return None
         remembered.expiry.cancel()
-        owners = _owners_of(key[0])
-        self._slots.release(owners)
-        for owner in owners:
-            del self._of_owner[owner][key]
-            if not self._of_owner[owner]:
-                del self._of_owner[owner]
+        payers = _payers_of(key[0])
+        self._slots.release(payers)
+        for payer in payers:
+            del self._of_payer[payer][key]
+            if not self._of_payer[payer]:
+                del self._of_payer[payer]
         return remembered.commit
 
     def _forget(self, key: RequestKey) -> None:
@@ -66,5 +66,5 @@ class Cancels:
             commit()
 
 
-def _owners_of(user_id: str) -> Owners:
-    return owners_of(tenant_of(user_id) or "", user_id)
+def _payers_of(user_id: str) -> Payers:
+    return payers_of(tenant_of(user_id) or "", user_id)

@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from models.interface.fair_slots import FairSlots, Owner, Owners
+from models.interface.fair_slots import FairSlots, Payer, Payers
 
 OVERTAKE = 256
 SPREAD = 8
@@ -36,7 +36,7 @@ class _Entry(Generic[T]):
     item: T = field(compare=False)
     work: Work = field(compare=False)
     lane: Hashable = field(compare=False)
-    owners: Owners = field(compare=False)
+    payers: Payers = field(compare=False)
     has_begun: bool = field(compare=False, default=False)
     has_slot: bool = field(compare=False, default=False)
     hurries: bool = field(compare=False, default=False)
@@ -54,10 +54,10 @@ class Lanes(Generic[T]):
         self._arrivals = itertools.count()
         self._lanes: dict[Hashable, deque[_Entry[T]]] = {}
         self._ready: list[_Entry[T]] = []
-        self._refused: dict[Owner, list[_Entry[T]]] = {}
+        self._refused: dict[Payer, list[_Entry[T]]] = {}
         self._running: dict[asyncio.Task[None], _Entry[T]] = {}
         self._waiting = 0
-        self._users: Counter[Owner] = Counter()
+        self._users: Counter[Payer] = Counter()
 
     @property
     def running(self) -> int:
@@ -72,15 +72,15 @@ class Lanes(Generic[T]):
         """The tasks of the items that run and have not lent out their slot."""
         return frozenset(task for task, entry in self._running.items() if entry.has_slot)
 
-    def add(self, lane: Hashable, item: T, work: Work, priority: int = 0, owners: Owners = ()) -> None:
-        """Run `work` for the item when its turn comes. `owners` are its tenant, if it has one, and its user; without
+    def add(self, lane: Hashable, item: T, work: Work, priority: int = 0, payers: Payers = ()) -> None:
+        """Run `work` for the item when its turn comes. `payers` are its tenant, if it has one, and its user; without
         them, the lane counts as a user of its own.
         """
-        owners = owners or (lane,)
+        payers = payers or (lane,)
         arrival = next(self._arrivals)
-        rank = arrival + priority * OVERTAKE + self._users[owners[-1]] * SPREAD
-        entry = _Entry((rank, arrival), item, work, lane, owners)
-        self._users[owners[-1]] += 1
+        rank = arrival + priority * OVERTAKE + self._users[payers[-1]] * SPREAD
+        entry = _Entry((rank, arrival), item, work, lane, payers)
+        self._users[payers[-1]] += 1
         self._waiting += 1
         if lane in self._lanes:
             self._lanes[lane].append(entry)
@@ -162,43 +162,43 @@ class Lanes(Generic[T]):
         return next((entry for entry in self._lanes.get(lane, ()) if entry.item is item), None)
 
     def _fill(self) -> None:
-        """Let the first items begin whose owners may hold a slot; the others wait apart, by the owner who may not."""
+        """Let the first items begin whose payers may hold a slot; the others wait apart, by the payer who may not."""
         self._ask_again()
         while self._ready and self._slots.free > 0:
             entry = heapq.heappop(self._ready)
-            if (owner := self._slots.refused(entry.owners)) is None:
+            if (payer := self._slots.refused(entry.payers)) is None:
                 self._give_slot(entry)
             else:
-                heapq.heappush(self._refused.setdefault(owner, []), entry)
+                heapq.heappush(self._refused.setdefault(payer, []), entry)
 
     def _ask_again(self) -> None:
-        """Of each owner who was refused and may hold a slot again, one item is ready: one slot at a time gets free."""
-        for owner in list(self._refused):
-            entries = self._refused[owner]
-            while entries and (other := self._slots.refused(entries[0].owners)) != owner:
+        """Of each payer who was refused and may hold a slot again, one item is ready: one slot at a time gets free."""
+        for payer in list(self._refused):
+            entries = self._refused[payer]
+            while entries and (other := self._slots.refused(entries[0].payers)) != payer:
                 entry = heapq.heappop(entries)
                 heapq.heappush(self._ready if other is None else self._refused.setdefault(other, []), entry)
                 if other is None:
                     break
             if not entries:
-                del self._refused[owner]
+                del self._refused[payer]
 
     def _remove_ready(self, entry: _Entry[T]) -> None:
         if entry in self._ready:
             self._ready.remove(entry)
             heapq.heapify(self._ready)
             return
-        for owner, entries in self._refused.items():
+        for payer, entries in self._refused.items():
             if entry in entries:
                 entries.remove(entry)
                 heapq.heapify(entries)
                 if not entries:
-                    del self._refused[owner]
+                    del self._refused[payer]
                 return
 
     def _give_slot(self, entry: _Entry[T]) -> None:
         entry.has_slot = True
-        self._slots.hold(entry.owners)
+        self._slots.hold(entry.payers)
         if entry.returning is None:
             self._begin(entry)
         else:
@@ -207,7 +207,7 @@ class Lanes(Generic[T]):
     def _release(self, entry: _Entry[T]) -> None:
         if entry.has_slot:
             entry.has_slot = False
-            self._slots.release(entry.owners)
+            self._slots.release(entry.payers)
 
     async def _return(self, entry: _Entry[T]) -> None:
         entry.returning = asyncio.get_running_loop().create_future()
@@ -240,7 +240,7 @@ class Lanes(Generic[T]):
         self._fill()
 
     def _leave(self, entry: _Entry[T]) -> None:
-        user = entry.owners[-1]
+        user = entry.payers[-1]
         self._users[user] -= 1
         if self._users[user] <= 0:
             del self._users[user]

@@ -21,7 +21,7 @@ from app.delivery.record import REQUESTS, SOURCES, TURNS, Record
 from app.settings import Settings
 from app.wire.codec import tenant_in
 from app.wire.ids import SEPARATOR, tenant_of
-from models.interface.fair_slots import FairSlots, Owner, Owners, owners_of
+from models.interface.fair_slots import FairSlots, Payer, Payers, payers_of
 
 ROUNDS = {REQUESTS: 32, TURNS: 8}
 """Records held in memory, as multiples of the requests that may run. Kafka is the buffer; the records that remain when
@@ -56,7 +56,7 @@ class Capacity:
 class _Parked:
     """A user's parked requests. `timestamp` is not later than that of the first, Unix milliseconds."""
 
-    owners: Owners
+    payers: Payers
     timestamp: int
     offsets: array[int] = field(default_factory=lambda: array("q"))
     begin: int = 0
@@ -94,7 +94,7 @@ class OpenRecords:
         self._early_bytes = Counter[str]()
         self._held: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
         self._bytes = dict.fromkeys(SOURCES, 0)
-        self._owners: dict[int, Owners] = {}
+        self._payers: dict[int, Payers] = {}
         self._slots = FairSlots(capacity.records[REQUESTS])
         self._room = FairSlots(capacity.size)
         self._parked: dict[bytes | None, _Parked] = {}
@@ -145,9 +145,9 @@ class OpenRecords:
         self._held[record.topic][record.offset] = record
         self._bytes[record.topic] += record.cost
         if record.topic == REQUESTS:
-            owners = self._owners[record.offset] = _owners_of(record)
-            self._slots.hold(owners)
-            self._room.hold(owners, record.cost)
+            payers = self._payers[record.offset] = _payers_of(record)
+            self._slots.hold(payers)
+            self._room.hold(payers, record.cost)
 
     def holds(self, record: Record) -> bool:
         return record.offset in self._held[record.topic]
@@ -159,22 +159,22 @@ class OpenRecords:
         self._bytes[record.topic] -= held.cost
         if record.topic == REQUESTS:
             self.reclaim(record)
-            owners = self._owners.pop(record.offset)
-            self._slots.release(owners)
-            self._room.release(owners, held.cost)
+            payers = self._payers.pop(record.offset)
+            self._slots.release(payers)
+            self._room.release(payers, held.cost)
             self._want()
 
     def exceeds(self, record: Record) -> bool:
-        """Whether the request is beyond its owners' shares, or behind one of its user that is parked."""
+        """Whether the request is beyond its payers' shares, or behind one of its user that is parked."""
         if record.topic != REQUESTS:
             return False
         parked = self._parked.get(record.key)
-        return (parked is not None and parked.first < record.offset) or not self._has_room(_owners_of(record))
+        return (parked is not None and parked.first < record.offset) or not self._has_room(_payers_of(record))
 
     def park(self, record: Record) -> None:
         parked = self._parked.get(record.key)
         if parked is None:
-            parked = self._parked[record.key] = _Parked(_owners_of(record), record.timestamp)
+            parked = self._parked[record.key] = _Parked(_payers_of(record), record.timestamp)
             self._parked_bytes += _queue_bytes(record.key)
         parked.add(record.offset)
         self._parked_count += 1
@@ -193,14 +193,14 @@ class OpenRecords:
         """The users with parked requests who may double what they hold, each with the offset of its first one; of each
         tenant as many as it has room for.
         """
-        left: dict[Owner, int] = {}
+        left: dict[Payer, int] = {}
         due = []
         for user, parked in self._parked.items():
-            tenant = parked.owners[0]
+            tenant = parked.payers[0]
             if tenant not in left:
-                doubles = self._may_double(parked.owners[:1])
+                doubles = self._may_double(parked.payers[:1])
                 left[tenant] = max(1, self._slots.held(tenant)) if doubles else 0
-            if left[tenant] > 0 and self._may_double(parked.owners):
+            if left[tenant] > 0 and self._may_double(parked.payers):
                 left[tenant] -= 1
                 due.append((parked.first, user))
         return due
@@ -220,15 +220,15 @@ class OpenRecords:
     def next_parked(self, user: bytes | None) -> int | None:
         """The offset of the user's next parked request, if there is one and there is room for it."""
         parked = self._parked.get(user)
-        return parked.first if parked is not None and self._has_room(parked.owners) else None
+        return parked.first if parked is not None and self._has_room(parked.payers) else None
 
     def lend(self, record: Record) -> None:
         """The request waits for tools."""
         self._lent[record.offset] = record.key
         self._lent_users[record.key] += 1
-        if (owners := self._owners.get(record.offset)) is not None:
-            self._slots.release(owners)
-            self._room.hold(owners, WAITING_BYTES)
+        if (payers := self._payers.get(record.offset)) is not None:
+            self._slots.release(payers)
+            self._room.hold(payers, WAITING_BYTES)
         self._want()
 
     def reclaim(self, record: Record) -> None:
@@ -238,9 +238,9 @@ class OpenRecords:
         self._lent_users[user] -= 1
         if not self._lent_users[user]:
             del self._lent_users[user]
-        if (owners := self._owners.get(record.offset)) is not None:
-            self._slots.hold(owners)
-            self._room.release(owners, WAITING_BYTES)
+        if (payers := self._payers.get(record.offset)) is not None:
+            self._slots.hold(payers)
+            self._room.release(payers, WAITING_BYTES)
 
     def lent_by(self, user: bytes | None) -> int:
         """How many requests of the user wait for tools."""
@@ -263,7 +263,7 @@ class OpenRecords:
             )
             if offsets:
                 last = max(last, offsets[-1])
-                self._parked[user] = _Parked(parked.owners, parked.timestamp, offsets)
+                self._parked[user] = _Parked(parked.payers, parked.timestamp, offsets)
                 self._parked_count += len(offsets)
                 self._parked_bytes += _queue_bytes(user) + _OFFSET_BYTES * len(offsets)
         self._want()
@@ -273,22 +273,22 @@ class OpenRecords:
         parked = self._parked.get(record.key)
         return parked is not None and record.offset in parked
 
-    def _has_room(self, owners: Owners) -> bool:
-        return all(slots.refused(owners) is None for slots in (self._slots, self._room))
+    def _has_room(self, payers: Payers) -> bool:
+        return all(slots.refused(payers) is None for slots in (self._slots, self._room))
 
-    def _may_double(self, owners: Owners) -> bool:
-        return all(slots.may_double(owners) for slots in (self._slots, self._room))
+    def _may_double(self, payers: Payers) -> bool:
+        return all(slots.may_double(payers) for slots in (self._slots, self._room))
 
     def _want(self) -> None:
         if self._parked:
             self.wanted.set()
 
 
-def _owners_of(record: Record) -> Owners:
+def _payers_of(record: Record) -> Payers:
     """Tenant and user, or the user alone. The record is not decoded yet, and may be anything."""
     user = (record.key or b"").decode(errors="replace") or SEPARATOR
     tenant = tenant_of(user) or tenant_in(record.value, record.headers)
-    return owners_of(tenant or "", user)
+    return payers_of(tenant or "", user)
 
 
 def _queue_bytes(user: bytes | None) -> int:

@@ -15,9 +15,9 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.commits.handover import Handover
 from app.delivery.record import Outgoing
 from app.wire.ids import tenant_of
-from models.interface.fair_slots import FairSlots, Owners, owners_of
+from models.interface.fair_slots import FairSlots, Payers, payers_of
 
-Written = frozenset[tuple[int, Owners]]
+Written = frozenset[tuple[int, Payers]]
 """The users of some requests, and their partitions."""
 
 
@@ -27,7 +27,7 @@ class WrittenAhead:
     def __init__(self, most: int, handover: Callable[[int], Awaitable[Handover]]) -> None:
         self._slots = FairSlots(most)
         self._handover = handover
-        self._open: dict[int, dict[int, Owners]] = {}
+        self._open: dict[int, dict[int, Payers]] = {}
         """By partition and offset."""
 
     def add(self, requests: Iterable[tuple[Outgoing, RecordMetadata]]) -> Written:
@@ -35,15 +35,15 @@ class WrittenAhead:
         written = set()
         for request, receipt in requests:
             user = (request.key or b"").decode()
-            owners = owners_of(tenant_of(user) or "", user)
-            self._slots.hold(owners)
-            self._open.setdefault(receipt.partition, {})[receipt.offset] = owners
-            written.add((receipt.partition, owners))
+            payers = payers_of(tenant_of(user) or "", user)
+            self._slots.hold(payers)
+            self._open.setdefault(receipt.partition, {})[receipt.offset] = payers
+            written.add((receipt.partition, payers))
         return frozenset(written)
 
     def is_full(self, written: Written) -> bool:
         """Whether one of these users may have no more."""
-        return any(self._slots.refused(owners) is not None for _, owners in written)
+        return any(self._slots.refused(payers) is not None for _, payers in written)
 
     async def catch_up(self, written: Written) -> None:
         """Forget what has ended in the partitions of these users. Raises errors of the broker."""

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from models.engine.sequence import SequenceState
-from models.interface.fair_slots import SHARE, Owner
+from models.interface.fair_slots import SHARE, Payer
 from models.interface.generation import JobPriority
 
 
@@ -21,8 +21,8 @@ class Holdings:
 
     def __init__(self, running: Iterable[SequenceState]) -> None:
         self._running = list(running)
-        self._pages: Counter[Owner] = Counter()
-        self._sequences: Counter[Owner] = Counter()
+        self._pages: Counter[Payer] = Counter()
+        self._sequences: Counter[Payer] = Counter()
         for sequence in self._running:
             self._count(sequence, 1)
 
@@ -40,13 +40,13 @@ class Holdings:
         return largest if largest is not None and self.yields(largest, waiting, need) else None
 
     def yields(self, first: SequenceState, waiting: SequenceState, need: int) -> bool:
-        """Whether the owner of the first sequence makes room for a waiting one that needs that many pages."""
+        """Whether the payer of the first sequence makes room for a waiting one that needs that many pages."""
         is_batch = waiting.job.priority == JobPriority.BATCH > first.job.priority
         return not is_batch and self._holds_far_more(first, waiting, need)
 
     def may_yield(self, first: SequenceState) -> bool:
         """Whether `yields` may be true of the first sequence for any other."""
-        return any(self._sequences[owner] > 1 for owner in first.owners)
+        return any(self._sequences[payer] > 1 for payer in first.payers)
 
     def remove(self, sequence: SequenceState) -> list[SequenceState]:
         """As if the sequence had released its pages; returns the others."""
@@ -55,22 +55,22 @@ class Holdings:
         return self._running
 
     def _count(self, sequence: SequenceState, times: int) -> None:
-        for owner in sequence.owners:
-            self._pages[owner] += times * len(sequence.pages)
-            self._sequences[owner] += times
+        for payer in sequence.payers:
+            self._pages[payer] += times * len(sequence.pages)
+            self._sequences[payer] += times
 
     def _of_largest(self) -> SequenceState:
-        """The least important sequence of the owner with the most pages, of those with several sequences."""
+        """The least important sequence of the payer with the most pages, of those with several sequences."""
 
         def rank(sequence: SequenceState) -> tuple[list[int], int, int]:
-            held = [self._pages[owner] if self._sequences[owner] > 1 else 0 for owner in sequence.owners]
+            held = [self._pages[payer] if self._sequences[payer] > 1 else 0 for payer in sequence.payers]
             return held, sequence.job.priority, sequence.number
 
         return max(self._running, key=rank)
 
     def _holds_far_more(self, one: SequenceState, other: SequenceState, need: int = 0) -> bool:
-        """Whether the first one's owner has several sequences and far more pages than the other's, with `need`."""
-        for its, others in zip(one.owners, other.owners, strict=False):
+        """Whether the first one's payer has several sequences and far more pages than the other's, with `need`."""
+        for its, others in zip(one.payers, other.payers, strict=False):
             if its != others:
                 return self._sequences[its] > 1 and self._pages[its] > SHARE * (self._pages[others] + need)
         return False

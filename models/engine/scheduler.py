@@ -86,11 +86,11 @@ class Scheduler:
             return prompts
         backlog = PromptBacklog()
         for sequence in prompts:
-            backlog.add(sequence.owners, sequence.pending)
+            backlog.add(sequence.payers, sequence.pending)
 
         def turn(sequence: SequenceState) -> tuple[float, int]:
             at, priority = sequence.joined, sequence.job.priority
-            return backlog.turn(at, sequence.owners, sequence.pending, priority), sequence.number
+            return backlog.turn(at, sequence.payers, sequence.pending, priority), sequence.number
 
         return sorted(prompts, key=turn)
 
@@ -135,12 +135,12 @@ class Scheduler:
                     too_large.append(sequence)
 
     def _has_place(self, sequence: SequenceState) -> bool:
-        return self._places.refused(sequence.owners) is None
+        return self._places.refused(sequence.payers) is None
 
     def _join(self, sequence: SequenceState) -> None:
         self.waiting.remove(sequence)
         self.running.append(sequence)
-        self._places.hold(sequence.owners)
+        self._places.hold(sequence.payers)
         sequence.joined = self._clock()
         if sequence.stream.admitted_at is None:
             sequence.stream.admitted_at = time.time()
@@ -149,7 +149,7 @@ class Scheduler:
 
     def _leave(self, sequence: SequenceState) -> None:
         self.running.remove(sequence)
-        self._places.release(sequence.owners)
+        self._places.release(sequence.payers)
         self.waiting.charge(sequence, len(sequence.tokens) - sequence.limit)
 
     def _allocate_by_preempting(self, sequence: SequenceState) -> bool:

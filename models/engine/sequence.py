@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from models.compute.pages import Node, PagePool, Sharing, pages_for
 from models.drawing.logit_changes import LogitChanges
 from models.drawing.sampler import Draw, Token
-from models.interface.fair_slots import owners_of
+from models.interface.fair_slots import payers_of
 from models.interface.generation import Delta, End, FinishReason, Job, TokenLogprob, Usage
 from models.interface.token_stream import TokenStream
 from models.structured import Matcher
@@ -40,8 +40,8 @@ class SequenceState:
         "most_at_once",
         "node",
         "number",
-        "owners",
         "pages",
+        "payers",
         "prompt_length",
         "published",
         "scores",
@@ -55,7 +55,7 @@ class SequenceState:
         self.job = job
         self.stream = stream
         self.number = number
-        self.owners = owners_of(job.tenant, job.user)
+        self.payers = payers_of(job.tenant, job.user)
         self.arrived = arrived
         self.joined = arrived
         self.tokens: list[int] = [*job.prompt, *job.generated]

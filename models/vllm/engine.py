@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.checkpoints.loading import Checkpoint, CheckpointError
 from models.files.checkpoint import first_line
-from models.interface.fair_slots import owners_of
+from models.interface.fair_slots import payers_of
 from models.interface.generation import ConstraintError, EngineStats, Failure, FinishReason, Job, Stream
 from models.interface.prompt_turns import PendingPrompt, PromptBacklog
 from models.interface.token_stream import TokenStream
@@ -201,7 +201,7 @@ class VllmEngine:
             EngineDeadError,
         )
 
-        prompt = PendingPrompt(self._backlog, owners_of(job.tenant, job.user), len(job.prompt) + len(job.generated))
+        prompt = PendingPrompt(self._backlog, payers_of(job.tenant, job.user), len(job.prompt) + len(job.generated))
         try:
             if (end := reading.begin(await self._matcher(job))) is not None:
                 stream.push(end)

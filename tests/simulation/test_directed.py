@@ -17,7 +17,7 @@ from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
 from models.interface import fair_slots
-from models.interface.fair_slots import owners_of
+from models.interface.fair_slots import payers_of
 from models.interface.generation import FinishReason
 from tests.faults.load import TOOLS
 from tests.simulation.broker import Entry
@@ -165,5 +165,5 @@ def test_a_user_who_may_hold_all_slots_delays_others(monkeypatch: pytest.MonkeyP
 
 
 def test_a_tenant_whose_users_may_fill_a_partition_delays_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_records, "_owners_of", lambda record: owners_of("", (record.key or b"").decode()))
+    monkeypatch.setattr(open_records, "_payers_of", lambda record: payers_of("", (record.key or b"").decode()))
     assert _ends_before_another_begins("acme/u{}", rounds=3) > 0

@@ -28,7 +28,7 @@ from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.handover import Handover, Offsets
 from app.delivery.inflight import InFlight
 from app.delivery.marks import PartitionMarks
-from app.delivery.open_records import OpenRecords, _owners_of
+from app.delivery.open_records import OpenRecords, _payers_of
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions
@@ -261,7 +261,7 @@ def _inherits_unknowing(records: OpenRecords, *former: Any) -> int:
 
 
 def _by_share_alone(records: OpenRecords, record: Record) -> bool:
-    return record.topic == REQUESTS and not records._has_room(_owners_of(record))
+    return record.topic == REQUESTS and not records._has_room(_payers_of(record))
 
 
 def kills_and_trouble(seed: int) -> Simulation:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from app.gateway.edge.errors import ApiError
 from app.wire.error import ErrorCode
 from app.wire.ids import tenant_or_user
-from models.interface.fair_slots import FairSlots, Owners, owners_of
+from models.interface.fair_slots import FairSlots, Payers, payers_of
 
 MOST_WAITING = 16
 PLACES = 512
@@ -46,13 +46,13 @@ class FairQueue:
         waiting, unless this one `goes_on`: it has had a slot before.
         """
         tenant = tenant_or_user(user_id)
-        owners = owners_of(tenant, user_id)
+        payers = payers_of(tenant, user_id)
         line = self._waiting.get(tenant, {}).get(user_id, {})
         if not goes_on:
-            self._check(owners, len(line))
+            self._check(payers, len(line))
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, {}).setdefault(user_id, line)[turn] = None
-        self._places.hold(owners)
+        self._places.hold(payers)
         self._give()
         try:
             await turn
@@ -62,11 +62,11 @@ class FairQueue:
                 self._end(tenant, user_id)
             self._give()
 
-    def _check(self, owners: Owners, waiting: int) -> None:
+    def _check(self, payers: Payers, waiting: int) -> None:
         if waiting >= self._most_waiting:
             message = f"{waiting} {self._what} of this user are waiting already"
             raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=_RETRY_S)
-        if (refused := self._places.refused(owners)) is None:
+        if (refused := self._places.refused(payers)) is None:
             return
         if held := self._places.held(refused):
             message = f"{held} {self._what} of this tenant are waiting already"
@@ -110,7 +110,7 @@ class FairQueue:
             del users[user_id]
         if not users:
             del self._waiting[tenant]
-        self._places.release(owners_of(tenant, user_id))
+        self._places.release(payers_of(tenant, user_id))
         return True
 
     def _end(self, tenant: str, user_id: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.delivery.lanes import OVERTAKE, Lanes
-from models.interface.fair_slots import Owners, further, owners_of
+from models.interface.fair_slots import Payers, further, payers_of
 from tests.examples import examples
 from tests.virtual_time import in_virtual_time
 
@@ -165,9 +165,9 @@ async def test_a_user_with_many_conversations_delays_no_other_user() -> None:
 
     lanes: Lanes[str] = Lanes(2, pytest.fail)
     for number in range(500):
-        lanes.add(("greedy", number), f"greedy-{number}", partial(answer, f"greedy-{number}"), owners=["greedy"])
+        lanes.add(("greedy", number), f"greedy-{number}", partial(answer, f"greedy-{number}"), payers=["greedy"])
     for number in range(3):
-        lanes.add(("quiet", number), f"quiet-{number}", partial(answer, f"quiet-{number}"), owners=["quiet"])
+        lanes.add(("quiet", number), f"quiet-{number}", partial(answer, f"quiet-{number}"), payers=["quiet"])
     await asyncio.sleep(0)
     assert began == ["greedy-0", "quiet-0"]
     go_on.set()
@@ -182,10 +182,10 @@ async def test_a_user_with_many_conversations_delays_no_other_user() -> None:
 class SharedSlots:
     """Items of tenants' users. One occupies its slot, lends it, comes back for it and then runs until it ends."""
 
-    def __init__(self, limit: int, owners: list[Owners]) -> None:
+    def __init__(self, limit: int, payers: list[Payers]) -> None:
         self.lanes: Lanes[int] = Lanes(limit, pytest.fail)
-        self.owners = owners
-        self.events = {what: [asyncio.Event() for _ in owners] for what in ("lend", "come back", "end")}
+        self.payers = payers
+        self.events = {what: [asyncio.Event() for _ in payers] for what in ("lend", "come back", "end")}
         self.occupying: list[int] = []
         self.hurried: set[int] = set()
         self.waiting: set[int] = set()
@@ -193,7 +193,7 @@ class SharedSlots:
 
     def add(self, item: int, priority: int) -> None:
         self.waiting.add(item)
-        self.lanes.add(item, item, partial(self._answer, item), priority, self.owners[item])
+        self.lanes.add(item, item, partial(self._answer, item), priority, self.payers[item])
 
     async def _answer(self, item: int) -> None:
         await self._occupy(item, "lend")
@@ -213,8 +213,8 @@ class SharedSlots:
 
     def has_room(self, item: int) -> bool:
         free = self._limit - len(self.occupying)
-        for owner in self.owners[item]:
-            free = further(sum(owner in self.owners[one] for one in self.occupying), free)
+        for payer in self.payers[item]:
+            free = further(sum(payer in self.payers[one] for one in self.occupying), free)
         return free > 0
 
     def change(self, item: int, what: str) -> None:
@@ -234,10 +234,10 @@ tenants = st.sampled_from(["", "acme", "umbrella"])
 @examples(0.6)
 @given(st.lists(st.tuples(tenants, st.integers(0, 3), st.integers(0, 2)), max_size=60), st.integers(1, 12), st.data())
 @in_virtual_time
-async def test_no_owner_is_given_more_than_its_share_and_no_slot_stays_free_in_vain(
+async def test_no_payer_is_given_more_than_its_share_and_no_slot_stays_free_in_vain(
     added: list[tuple[str, int, int]], limit: int, data: st.DataObject
 ) -> None:
-    slots = SharedSlots(limit, [owners_of(tenant, f"{tenant}/{user}") for tenant, user, _ in added])
+    slots = SharedSlots(limit, [payers_of(tenant, f"{tenant}/{user}") for tenant, user, _ in added])
     for item, (_, _, priority) in enumerate(added):
         slots.add(item, priority)
     for item in data.draw(st.permutations([*range(len(added))] * 3)):
@@ -271,13 +271,13 @@ async def test_items_that_come_back_for_their_slots_wait_for_them() -> None:
     lanes: Lanes[str] = Lanes(4, pytest.fail)
     items = [f"greedy-{number}" for number in range(20)]
     for number, item in enumerate(items):
-        lanes.add(number, item, partial(answer, item), owners=["greedy"])
+        lanes.add(number, item, partial(answer, item), payers=["greedy"])
     await asyncio.sleep(1)
     lanes.hurry(8, items[8])
     together.set()
     await asyncio.sleep(1)
     assert sorted(running) == ["greedy-0", "greedy-1", "greedy-2", "greedy-8"], "8 was stopped and needs no slot"
-    lanes.add("quiet", "quiet", other, owners=["quiet"])
+    lanes.add("quiet", "quiet", other, payers=["quiet"])
     await asyncio.sleep(1)
     assert running[-1] == "quiet"
     lanes.hurry(7, items[7])
@@ -310,8 +310,8 @@ async def test_cancel_ends_what_waits_for_its_slot_again() -> None:
 @in_virtual_time
 async def test_a_request_that_is_withdrawn_counts_for_its_user_no_more() -> None:
     lanes: Lanes[str] = Lanes(1, pytest.fail)
-    lanes.add("a", "a", idle, owners=["nina"])
-    lanes.add("b", "b", idle, owners=["nina"])
+    lanes.add("a", "a", idle, payers=["nina"])
+    lanes.add("b", "b", idle, payers=["nina"])
     assert lanes.withdraw("b", "b")
     assert lanes._users == {"nina": 1}
     await lanes.cancel()
