@@ -5,7 +5,7 @@ that.
 
 - interface, kernels, machine, demo
 - tools, drawing, embedder
-- text, files, gguf
+- text, files
 - llama, prompts, structured
 - linear, remote
 - compute

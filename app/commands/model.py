@@ -90,6 +90,6 @@ def _tell_of_conversions() -> None:
     """A GGUF file is converted at its first use, which takes a minute."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
-    conversions = logging.getLogger("models.gguf")
+    conversions = logging.getLogger("models.files.gguf")
     conversions.handlers, conversions.propagate = [handler], False
     conversions.setLevel(logging.INFO)

@@ -84,7 +84,7 @@ def _folder(name: str, remote_code: bool) -> Path:
         return Path(name)
     check_folder(name)
     if name.endswith(GGUF):
-        from models.gguf import convert_gguf
+        from models.files.gguf import convert_gguf
 
         try:
             return convert_gguf(Path(name))

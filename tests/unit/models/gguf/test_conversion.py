@@ -10,7 +10,7 @@ import torch
 from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.files.checkpoint import CheckpointError, CheckpointFiles
-from models.gguf import conversion
+from models.files.gguf import conversion
 from models.interface.generation import Job, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.gguf import tiny_gguf
@@ -22,7 +22,7 @@ IDS = torch.tensor([[7, 40, 90, 3, 250, 61, 7, 8, 9, 300, 12] * 6])
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("models.gguf.conversion.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("models.files.gguf.conversion.cache_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -92,7 +92,7 @@ def test_a_template_beside_a_file_without_one_is_used_and_changes_the_version(ll
 def test_a_file_is_converted_once(llama, tmp_path, cache, monkeypatch):
     path = llama.write(tmp_path / "x.gguf")
     first = CheckpointFiles.find(str(path))
-    monkeypatch.setattr("models.gguf.conversion._convert", None)
+    monkeypatch.setattr("models.files.gguf.conversion._convert", None)
     assert CheckpointFiles.find(str(path)) == first
     assert first.version.startswith("x.gguf@")
     assert [made.name for made in cache.iterdir()] == [first.folder.name]
@@ -102,7 +102,7 @@ def test_another_template_takes_the_weights_that_are_there(llama, tmp_path, cach
     del llama.values["tokenizer.chat_template"]
     path = llama.write(tmp_path / "x.gguf")
     plain = CheckpointFiles.find(str(path)).folder
-    monkeypatch.setattr("models.gguf.conversion._convert", None)
+    monkeypatch.setattr("models.files.gguf.conversion._convert", None)
     folders = [plain]
     for template in ("{{ messages }}", "{{ messages }}!"):
         (tmp_path / "chat_template.jinja").write_text(template)
@@ -117,7 +117,7 @@ def test_another_template_takes_the_weights_that_are_there(llama, tmp_path, cach
 def test_what_a_killed_conversion_leaves_is_not_used_and_goes(llama, tmp_path, cache):
     path = llama.write(tmp_path / "x.gguf")
     program = (
-        "import os, sys, pathlib; from models.gguf import conversion\n"
+        "import os, sys, pathlib; from models.files.gguf import conversion\n"
         "conversion.cache_folder = lambda: pathlib.Path(sys.argv[2])\n"
         "conversion._write_model = lambda *_: os.kill(os.getpid(), 9)\n"
         "conversion.convert_gguf(pathlib.Path(sys.argv[1]))"
@@ -131,7 +131,7 @@ def test_what_a_killed_conversion_leaves_is_not_used_and_goes(llama, tmp_path, c
 
 
 def test_a_conversion_says_where_and_how_large_and_which_others_there_are(llama, tmp_path, caplog):
-    caplog.set_level("INFO", logger="models.gguf")
+    caplog.set_level("INFO", logger="models.files.gguf")
     path = llama.write(tmp_path / "x.gguf")
     first = CheckpointFiles.find(str(path)).folder
     llama.values["general.name"] = "another"

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.files.checkpoint import CheckpointError, CheckpointFiles, check_folder
-from models.gguf.spelling import check_spelling
-from models.gguf.tokenizer import build_tokenizer
-from models.gguf.vocabulary import read_vocabulary
+from models.files.gguf.spelling import check_spelling
+from models.files.gguf.tokenizer import build_tokenizer
+from models.files.gguf.vocabulary import read_vocabulary
 from tests.unit.models.gguf.tiny_gguf import byte_level
 
 PIECES = [

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from models.files.checkpoint import CheckpointError, digest, first_line
-from models.gguf.architecture import check_architecture, read_config
-from models.gguf.file import GgufFile, read_gguf
-from models.gguf.spelling import check_spelling
-from models.gguf.tokenizer import build_tokenizer
-from models.gguf.vocabulary import GgufVocabulary, read_vocabulary
+from models.files.gguf.architecture import check_architecture, read_config
+from models.files.gguf.file import GgufFile, read_gguf
+from models.files.gguf.spelling import check_spelling
+from models.files.gguf.tokenizer import build_tokenizer
+from models.files.gguf.vocabulary import GgufVocabulary, read_vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +146,7 @@ def _convert(path: Path, folder: Path) -> None:
 def _write_model(file: GgufFile, vocabulary: GgufVocabulary, folder: Path) -> None:
     from safetensors.torch import save_file
 
-    from models.gguf.weights import read_weights
+    from models.files.gguf.weights import read_weights
 
     config = read_config(file)
     weights = read_weights(file, config)

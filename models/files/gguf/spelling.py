@@ -10,8 +10,8 @@ from __future__ import annotations
 from tokenizers import Tokenizer, decoders
 
 from models.files.checkpoint import CheckpointError
-from models.gguf.tokenizer import SPACE
-from models.gguf.vocabulary import GgufVocabulary, TokenKind
+from models.files.gguf.tokenizer import SPACE
+from models.files.gguf.vocabulary import GgufVocabulary, TokenKind
 
 SAMPLE = 20_000
 WHOLE = 0.9

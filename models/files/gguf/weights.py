@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from models.files.checkpoint import CheckpointError
-from models.gguf.architecture import ROPE_FACTORS, set_llama3_rotation
-from models.gguf.file import GgufFile, names
+from models.files.gguf.architecture import ROPE_FACTORS, set_llama3_rotation
+from models.files.gguf.file import GgufFile, names
 
 log = logging.getLogger(__name__)
 

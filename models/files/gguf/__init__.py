@@ -4,6 +4,6 @@ Weights are dequantized by transformers' reader. The tokenizer is built here, fr
 merges: transformers makes one that knows no merges out of some files, in silence.
 """
 
-from models.gguf.conversion import convert_gguf
+from models.files.gguf.conversion import convert_gguf
 
 __all__ = ["convert_gguf"]

@@ -12,7 +12,7 @@ from typing import Any
 
 from models.files.architectures import head_size
 from models.files.checkpoint import CheckpointError
-from models.gguf.file import GgufFile, names
+from models.files.gguf.file import GgufFile, names
 
 ARCHITECTURES = ("gemma2", "gemma3", "llama", "qwen2", "qwen3")
 """What transformers' reader computes as llama.cpp does, and the engine serves."""

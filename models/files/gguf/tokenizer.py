@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from models.files.checkpoint import CheckpointError
-from models.gguf.vocabulary import GgufVocabulary, TokenKind
+from models.files.gguf.vocabulary import GgufVocabulary, TokenKind
 
 SPACE = "▁"
 _WORDS = (
