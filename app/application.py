@@ -29,7 +29,7 @@ from app.telemetry.start_log import TakeOvers, told_while_it_lasts
 from app.telemetry.telemetry import Telemetry
 from app.telemetry.tracing import TracingError
 from app.worker import Loaded, Worker, load
-from models.files.checkpoint import CheckpointError
+from models.files.errors import CheckpointError
 from tables.store_errors import StoreError
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,8 @@ from app.policy.check import checked
 from app.policy.file import Policy, PolicyError
 from app.policy.guard_rules import PROFANITY, judged
 from app.process.printable import printable
-from models.files.checkpoint import CheckpointError, check_folder
+from models.files.checkpoint import check_folder
+from models.files.errors import CheckpointError
 
 _File = click.Path(dir_okay=False, path_type=Path)
 

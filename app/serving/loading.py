@@ -17,7 +17,8 @@ from app.process.tune_interpreter import uncollected
 from app.serving.engine_choice import with_chosen_engine
 from app.settings import Settings
 from models.files.adapter_folders import adapter_folders, check_adapter_folders
-from models.files.checkpoint import CheckpointError, check_folder
+from models.files.checkpoint import check_folder
+from models.files.errors import CheckpointError
 from models.interface.generation import GenerationDefaults
 from models.served.registry import ModelRegistry, ServedModel
 from models.text.token_texts import TokenTexts

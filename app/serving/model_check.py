@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from app.serving.engine_choice import with_chosen_engine
 from app.serving.loading import LoadError, check_folders, load_models
 from app.settings import Settings
-from models.files.checkpoint import CheckpointError, first_line
+from models.files.errors import CheckpointError, first_line
 from models.served.model_report import ModelReport
 from models.served.registry import ServedModel
 

@@ -18,7 +18,8 @@ from transformers.generation.configuration_utils import GenerationConfig
 
 from models.checkpoints.arithmetic import Wanted, arithmetic, is_served_as_it_is, stored_dtype, version_of
 from models.files.architectures import context_limit, why_unsupported
-from models.files.checkpoint import CheckpointError, CheckpointFiles, first_line
+from models.files.checkpoint import CheckpointFiles
+from models.files.errors import CheckpointError, first_line
 from models.files.tokenizer import load_tokenizer
 from models.interface.generation import GenerationDefaults
 from models.linear import PLAIN, Products, replace_layers

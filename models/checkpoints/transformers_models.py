@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from models.checkpoints.arithmetic import Wanted, arithmetic, is_served_as_it_is, stored_dtype
-from models.files.checkpoint import CheckpointError, CheckpointFiles
+from models.files.checkpoint import CheckpointFiles
+from models.files.errors import CheckpointError
 from models.linear.choice import FormChoice
 from models.linear.int8 import why_not
 from models.machine.gpu import has_gpu

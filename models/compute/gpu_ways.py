@@ -13,7 +13,7 @@ from torch import Tensor
 
 from models.compute.attention import dense
 from models.compute.cache import KVCache
-from models.files.checkpoint import first_line
+from models.files.errors import first_line
 
 NEAR = 0.05
 _LENGTHS = (1, 17, 40)

@@ -20,7 +20,7 @@ from models.compute.model_attention import own_attention
 from models.compute.pages import pages_for
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
-from models.files.checkpoint import CheckpointError, first_line
+from models.files.errors import CheckpointError, first_line
 from models.interface.generation import Job
 from models.interface.token_stream import TokenStream
 from models.linear.replacing import has_integer_layers

@@ -28,7 +28,7 @@ from models.drawing.sampler import Draw, Drawn, Token, sample
 from models.engine.prompt_scores import PromptScores
 from models.engine.sequence import ScheduledChunk
 from models.files.architectures import rope_depends_on_length
-from models.files.checkpoint import first_line
+from models.files.errors import first_line
 from models.interface.generation import STEP_ROWS, Sampling
 from models.linear.layout import lay_out
 from models.linear.rows import keep_rows_alike

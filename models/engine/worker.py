@@ -34,7 +34,7 @@ from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation.drafting import Speculation
 from models.engine.threads import Threads
 from models.files.adapters import AdapterError
-from models.files.checkpoint import CheckpointError, first_line
+from models.files.errors import CheckpointError, first_line
 from models.interface.generation import Failure, FinishReason, Job, StreamEvent
 from models.interface.token_stream import TokenStream
 from models.interface.unexpected import contained, type_and_line

@@ -6,13 +6,15 @@ with its header first, because an interrupted download is the most frequent faul
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from models.files.digests import digest
+from models.files.errors import CheckpointError, first_line
 
 DEMO = Path(__file__).parents[1] / "demo" / "checkpoint"
 PATTERNS = ("*.json", "*.safetensors", "*.jinja", "*.model")
@@ -23,14 +25,9 @@ VERSIONED = (
     *("config.json", "quantize_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("chat_template.jinja", "generation_config.json"),
 )
-BLOCK, BLOCKS = 1 << 20, 64
 LONGEST_HEADER = 100_000_000  # bytes, the format's own limit
 _PATHS = (".", "/", "~")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-class CheckpointError(Exception):
-    """A model cannot be loaded or served correctly; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,29 +173,3 @@ def _check_code(name: str, folder: Path) -> None:
 def _versioned(folder: Path) -> list[Path]:
     paths = (*sorted(folder.glob("*.safetensors")), *(folder / name for name in VERSIONED))
     return [path for path in paths if path.is_file()]
-
-
-def digest(paths: Iterable[Path]) -> str:
-    """12 hexadecimal digits of the names, lengths and bytes of files."""
-    hashed = hashlib.sha256()
-    for path in paths:
-        hashed.update(f"{path.name}:{path.stat().st_size}\n".encode())
-        for block in _blocks(path):
-            hashed.update(block)
-    return hashed.hexdigest()[:12]
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    """The whole file up to 64 MiB, evenly spaced samples of a larger one: a start must not read an 8B model twice."""
-    size = path.stat().st_size
-    stride = max(BLOCK, size // BLOCKS)
-    with path.open("rb") as file:
-        for offset in range(0, size, stride):
-            file.seek(offset)
-            yield file.read(BLOCK)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of its message; the second one, too, if the first only announces it."""
-    lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
-    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

@@ -30,7 +30,7 @@ class Recipe:
 def quantize(name: str, out: Path, recipe: Recipe, examples: Sequence[Example]) -> None:
     """Write a GPTQ checkpoint of model `name` to `out`; progress is printed by GPTQModel.
 
-    Raises `QuantizationError` if GPTQModel is not installed, `models.files.checkpoint.CheckpointError` if the model
+    Raises `QuantizationError` if GPTQModel is not installed, `models.files.errors.CheckpointError` if the model
     cannot be found.
     """
     files = CheckpointFiles.find(name)

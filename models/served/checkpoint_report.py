@@ -17,7 +17,7 @@ from models.checkpoints.arithmetic import FLOAT32_AT_MOST
 from models.checkpoints.loading import Checkpoint
 from models.compute.fused import cache_dtype, why_no_kernels
 from models.files.architectures import kv_bytes_per_token
-from models.files.checkpoint import CheckpointError
+from models.files.errors import CheckpointError
 from models.interface.chat import ChatMessage, ModelCall
 from models.linear.choice import SMALL
 from models.linear.embedding import NarrowEmbedding

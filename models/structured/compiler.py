@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 
-from models.files.checkpoint import first_line
+from models.files.errors import first_line
 from models.interface.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.interface.unexpected import contained, type_and_line
 from models.structured.grammar import TOO_LARGE, TOO_SLOW, compile_error, grammar_of, schema_grammar

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from models.checkpoints.loading import Checkpoint, CheckpointError
-from models.files.checkpoint import first_line
+from models.files.errors import first_line
 from models.interface.fair_slots import payers_of
 from models.interface.generation import ConstraintError, EngineStats, Failure, FinishReason, Job, Stream
 from models.interface.prompt_turns import PendingPrompt, PromptBacklog

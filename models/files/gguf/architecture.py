@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from models.files.architectures import head_size
-from models.files.checkpoint import CheckpointError
+from models.files.errors import CheckpointError
 from models.files.gguf.file import GgufFile, names
 
 ARCHITECTURES = ("gemma2", "gemma3", "llama", "qwen2", "qwen3")

@@ -16,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from models.files.checkpoint import CheckpointError, digest, first_line
+from models.files.digests import digest
+from models.files.errors import CheckpointError, first_line
 from models.files.gguf.architecture import check_architecture, read_config
 from models.files.gguf.file import GgufFile, read_gguf
 from models.files.gguf.spelling import check_spelling

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.files.checkpoint import CheckpointError, first_line
+from models.files.errors import CheckpointError, first_line
 
 MAGIC = b"GGUF"
 PLAIN = "F32"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tokenizers import Tokenizer, decoders
 
-from models.files.checkpoint import CheckpointError
+from models.files.errors import CheckpointError
 from models.files.gguf.tokenizer import SPACE
 from models.files.gguf.vocabulary import GgufVocabulary, TokenKind
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from models.files.checkpoint import CheckpointError
+from models.files.errors import CheckpointError
 from models.files.gguf.vocabulary import GgufVocabulary, TokenKind
 
 SPACE = "▁"

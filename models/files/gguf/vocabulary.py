@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from models.files.checkpoint import CheckpointError
+from models.files.errors import CheckpointError
 
 
 class TokenKind(IntEnum):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.files.checkpoint import CheckpointError
+from models.files.errors import CheckpointError
 from models.files.gguf.architecture import ROPE_FACTORS, set_llama3_rotation
 from models.files.gguf.file import GgufFile, names
 

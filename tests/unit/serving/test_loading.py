@@ -10,7 +10,7 @@ import pytest
 from app.policy.file import ModelSpec, Policy
 from app.serving.loading import LoadError, ModelLoader, check_folders, load_models
 from app.settings import Settings
-from models.files.checkpoint import CheckpointError
+from models.files.errors import CheckpointError
 
 
 def settings(**values: Any) -> Settings:

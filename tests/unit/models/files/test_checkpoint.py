@@ -8,7 +8,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from models.checkpoints.loading import load_checkpoint
-from models.files.checkpoint import CheckpointError, CheckpointFiles
+from models.files.checkpoint import CheckpointFiles
+from models.files.errors import CheckpointError
 from tests.unit.models import tiny
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -9,7 +9,8 @@ import torch
 
 from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.files.checkpoint import CheckpointError, CheckpointFiles
+from models.files.checkpoint import CheckpointFiles
+from models.files.errors import CheckpointError
 from models.files.gguf import conversion
 from models.interface.generation import Job, Sampling
 from tests.unit.models import tiny

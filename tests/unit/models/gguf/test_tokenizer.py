@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.files.checkpoint import CheckpointError, CheckpointFiles, check_folder
+from models.files.checkpoint import CheckpointFiles, check_folder
+from models.files.errors import CheckpointError
 from models.files.gguf.spelling import check_spelling
 from models.files.gguf.tokenizer import build_tokenizer
 from models.files.gguf.vocabulary import read_vocabulary

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.files.checkpoint import CheckpointError
+from models.files.errors import CheckpointError
 from models.interface.generation import ConstraintKind, Delta, End, Job, OutputConstraint, Sampling
 from tests.unit.models import lora, tiny
 from tests.unit.models.families import FAMILIES, Family
