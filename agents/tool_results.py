@@ -130,8 +130,9 @@ def _rounds_without(partition: Partition, calls: OpenCalls, result: ToolResultRe
         WireError: the request has not made this call.
     """
     key = (result.user_id, result.request_id)
-    rounds = calls.decided(key)
-    if rounds is None and (_has_ended(partition, key) or has_marks(partition.ownership.store, result.user_id)):
+    rounds, store = calls.decided(key), partition.ownership.store
+    has_ended = store.get(Table.ENDED, records.key(*key)) is not None
+    if rounds is None and (has_ended or has_marks(store, result.user_id)):
         return None
     if rounds is None or all(call.id != result.tool_call_id for call in rounds.calls):
         raise WireError(
@@ -139,7 +140,3 @@ def _rounds_without(partition: Partition, calls: OpenCalls, result: ToolResultRe
             f"tool_call_id: request {result.request_id} of {result.user_id} has no call {result.tool_call_id}",
         )
     return rounds if any(call.id == result.tool_call_id for call in rounds.missing) else None
-
-
-def _has_ended(partition: Partition, key: RequestKey) -> bool:
-    return partition.ownership.store.get(Table.ENDED, records.key(*key)) is not None

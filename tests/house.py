@@ -24,7 +24,7 @@ GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 LIMITS = {
     "lines of the product": 70_200,
     "files of the product": 680,
-    "lines of the core": 9_180,
+    "lines of the core": 9_100,
     "lines of the tests": 89_640,
     "words of documents written by hand": 38_200,
     "loose files in models": 0,

@@ -18,6 +18,7 @@ MOST = 16_384
 @dataclass(frozen=True, slots=True)
 class _Remembered:
     commit: Callable[[], None]
+    payers: Payers
     expiry: asyncio.TimerHandle
 
 
@@ -36,11 +37,11 @@ class Cancels:
 
     def remember(self, key: RequestKey, commit: Callable[[], None], for_s: float = REMEMBERED_S) -> None:
         self._forget(key)
-        payers = _payers_of(key[0])
+        payers = payers_of(tenant_of(key[0]) or "", key[0])
         if (refused := self._slots.refused(payers)) is not None:
             self._forget(next(iter(self._of_payer.get(refused) or self._remembered)))
         expiry = asyncio.get_running_loop().call_later(max(0.0, for_s), self._forget, key)
-        self._remembered[key] = _Remembered(commit, expiry)
+        self._remembered[key] = _Remembered(commit, payers, expiry)
         self._slots.hold(payers)
         for payer in payers:
             self._of_payer[payer][key] = None
@@ -53,9 +54,8 @@ class Cancels:
         if remembered is None:
             return None
         remembered.expiry.cancel()
-        payers = _payers_of(key[0])
-        self._slots.release(payers)
-        for payer in payers:
+        self._slots.release(remembered.payers)
+        for payer in remembered.payers:
             del self._of_payer[payer][key]
             if not self._of_payer[payer]:
                 del self._of_payer[payer]
@@ -64,7 +64,3 @@ class Cancels:
     def _forget(self, key: RequestKey) -> None:
         if commit := self.pop(key):
             commit()
-
-
-def _payers_of(user_id: str) -> Payers:
-    return payers_of(tenant_of(user_id) or "", user_id)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -87,30 +88,11 @@ class Clients:
         `wait_ms`: how long the broker may hold a fetch at the end of the log, and how long aiokafka's fetcher sleeps.
         `retry_ms`: between two tries; before each, the metadata of all partitions is fetched.
         """
-        return SharingConsumer(
-            self._metadata,
-            **self.settings.cluster.options(),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            fetch_max_wait_ms=wait_ms,
-            consumer_timeout_ms=max(_FETCHER_MS, wait_ms),
-            max_partition_fetch_bytes=4 * MAX_RECORD_BYTES,
-            retry_backoff_ms=retry_ms,
-        )
+        return SharingConsumer(self._metadata, **self._reading(wait_ms, retry_ms))
 
     def foreign_reader(self, wait_ms: int) -> AIOKafkaConsumer:
         """As `log_reader`, for a topic that is not Parley's."""
-        return AIOKafkaConsumer(
-            **self.settings.cluster.options(),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-            fetch_max_wait_ms=wait_ms,
-            consumer_timeout_ms=max(_FETCHER_MS, wait_ms),
-            max_partition_fetch_bytes=4 * MAX_RECORD_BYTES,
-            retry_backoff_ms=100,
-        )
+        return AIOKafkaConsumer(**self._reading(wait_ms, retry_ms=100))
 
     async def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
         """How many partitions these topics have; 0 for one that does not exist."""
@@ -125,14 +107,19 @@ class Clients:
 
     def end_reader(self) -> AIOKafkaConsumer:
         """A consumer that finds the ends of partitions, including records of open transactions."""
-        return AIOKafkaConsumer(
+        return AIOKafkaConsumer(**{**self._reading(10, 20), "isolation_level": "read_uncommitted"})
+
+    def _reading(self, wait_ms: int, retry_ms: int) -> dict[str, Any]:
+        return {
             **self.settings.cluster.options(),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_uncommitted",
-            fetch_max_wait_ms=10,
-            retry_backoff_ms=20,
-        )
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "isolation_level": "read_committed",
+            "fetch_max_wait_ms": wait_ms,
+            "consumer_timeout_ms": max(_FETCHER_MS, wait_ms),
+            "max_partition_fetch_bytes": 4 * MAX_RECORD_BYTES,
+            "retry_backoff_ms": retry_ms,
+        }
 
     async def committed(self, partition: int) -> dict[str, OffsetAndMetadata]:
         """The offsets that the partition's owner committed last, by topic; -1 for a topic without a commit."""

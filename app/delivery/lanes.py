@@ -16,10 +16,10 @@ import asyncio
 import heapq
 import itertools
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from models.interface.fair_slots import FairSlots, Payer, Payers
 
@@ -27,7 +27,7 @@ OVERTAKE = 256
 SPREAD = 8
 
 T = TypeVar("T")
-Work = Callable[[], Awaitable[None]]
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(slots=True, order=True)
@@ -223,7 +223,7 @@ class Lanes(Generic[T]):
     def _begin(self, entry: _Entry[T]) -> None:
         self._waiting -= 1
         entry.has_begun = True
-        task = asyncio.ensure_future(_run(entry.work))
+        task = asyncio.create_task(entry.work())
         self._running[task] = entry
         task.add_done_callback(self._ended)
 
@@ -254,10 +254,6 @@ class Lanes(Generic[T]):
             self._fill()
         else:
             del self._lanes[lane]
-
-
-async def _run(work: Work) -> None:
-    await work()
 
 
 def _wake(waiting: asyncio.Future[None]) -> None:

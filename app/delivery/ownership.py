@@ -173,14 +173,10 @@ class Ownership:
     def resuming(self) -> bool:
         """Whether a request of a former owner may still arrive."""
         parked = self.offsets[REQUESTS].first_parked()
-        next_one = self._next_request if parked is None or parked >= self.inherited_until else parked
+        next_one = self.offsets[REQUESTS].next if parked is None or parked >= self.inherited_until else parked
         if self.recovered and self._resume_until is not None and next_one >= self._resume_until:
             self.recovered.clear()
         return self._resume_until is None or bool(self.recovered)
-
-    @property
-    def _next_request(self) -> int:
-        return self.offsets[REQUESTS].next
 
     def is_replayed(self, record: Record) -> bool:
         """Whether the record was in the log before this ownership began, so that a former owner may have begun it."""

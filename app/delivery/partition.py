@@ -201,7 +201,7 @@ class Partition:
             await committed
         except RecordRefusedError as error:
             log.error("partition %s: %s cannot be committed as it is: %s", self.number, _position_of(commit), error)
-            await self._commit_reduced(self._reduced(commit, str(error)))
+            await self._commit_without_output(commit, str(error))
         if commit.record is not None:
             self.records.remove(commit.record)
             self._on_load(self)
@@ -212,20 +212,14 @@ class Partition:
         if held >= _HELD * self.context.settings.max_in_flight and self._lanes is not None and self._lanes.are_short:
             self.context.queue.hurry()
 
-    def _reduced(self, commit: Commit, reason: str) -> Commit:
+    async def _commit_without_output(self, commit: Commit, reason: str) -> None:
         try:
-            return dead_letters.commit_without_output(commit, reason, self.context.settings)
+            await self.context.queue.put(dead_letters.commit_without_output(commit, reason, self.context.settings))
+        except LostError:
+            raise
         except Exception as error:  # noqa: BLE001 - of this record; it is not committed as it is, and blocks nothing
-            log.critical(
-                "partition %s: %s leaves no record: %s", self.number, _position_of(commit), type_and_line(error)
-            )
-            return Commit(commit.record)
-
-    async def _commit_reduced(self, commit: Commit) -> None:
-        try:
-            await self.context.queue.put(commit)
-        except RecordRefusedError as error:
-            log.critical("partition %s: %s leaves no record behind: %s", self.number, _position_of(commit), error)
+            where, why = _position_of(commit), type_and_line(error)
+            log.critical("partition %s: %s leaves no record behind: %s", self.number, where, why)
             await self.context.queue.put(Commit(commit.record))
 
     def spawn(self, work: Coroutine[Any, Any, None], about: Record | None = None) -> asyncio.Task[None]:

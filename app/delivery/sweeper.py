@@ -110,7 +110,7 @@ class Sweeper:
             erased_ms=None if self._settings.erased_horizon_s is None else self._settings.erased_horizon_s * 1000,
             watermark=watermark - min(_DELIVERY_MS, self._rules.ttl_ms),
             scanned=scanned,
-            on_mark=lambda scope, mark: marks.append((scope, mark)) if _is_young(mark, watermark) else None,
+            on_mark=lambda scope, mark: marks.append((scope, mark)) if watermark - mark.at <= REPEATED_FOR_MS else None,
         )
         more = True
         while more and self._is_owned(partition, ownership):
@@ -134,7 +134,3 @@ class Sweeper:
             return False
         conversation, inflight = key_parts(row.key), partition.ownership.inflight_requests.values()
         return any(one.accepted.conversation == conversation for one in inflight)
-
-
-def _is_young(mark: Erased, watermark: int) -> bool:
-    return watermark - mark.at <= REPEATED_FOR_MS

@@ -23,7 +23,7 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.clients import RECORD_ERRORS, RETRIABLE_ERRORS
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import LostError
-from app.delivery.record import Outgoing
+from app.delivery.record import HeaderList, Outgoing
 from app.delivery.resume.pace import TokenPace
 from app.delivery.resume.recovery import RequestKey
 from app.wire.codec import encode
@@ -153,38 +153,29 @@ class TokenLog:
             await self._open.wait()
         deliveries = []
         for record in records_of(self.epoch):
-            delivery = await self._sent_beside(record)
+            delivery = await self._hand_over(record.topic, record.value, record.key, None, record.headers)
             delivery.add_done_callback(partial(self._delivered_beside, key))
             deliveries.append(delivery)
         return deliveries
 
-    async def _sent_beside(self, record: Outgoing) -> asyncio.Future[RecordMetadata]:
-        try:
-            return await self._producer.send(
-                record.topic, record.value, key=record.key, partition=None, headers=[*record.headers]
-            )
-        except RECORD_ERRORS:
-            raise EventTooLargeError(len(record.value or b"")) from None
-        except RETRIABLE_ERRORS as error:
-            self._on_failure(error)
-            raise LostError from error
-
     def _delivered_beside(self, key: RequestKey, delivery: asyncio.Future[RecordMetadata]) -> None:
         if not delivery.cancelled() and (error := delivery.exception()) is not None:
-            if isinstance(error, RECORD_ERRORS):
-                self._on_refused(key)
-            self._on_failure(error)
+            self._failed(key, error)
 
     async def _send(
         self, event: TokenEvent, key: bytes | None, trace_headers: Sequence[tuple[str, bytes]]
     ) -> asyncio.Future[RecordMetadata]:
         stamped = msgspec.structs.replace(event, epoch=self.epoch, timestamp=self.now())
         value, headers = encode(stamped, self._wire_format)
-        headers.extend(trace_headers)
+        return await self._hand_over(self._topic, value, key, self._partition, (*headers, *trace_headers))
+
+    async def _hand_over(
+        self, topic: str, value: bytes | None, key: bytes | None, partition: int | None, headers: HeaderList
+    ) -> asyncio.Future[RecordMetadata]:
         try:
-            return await self._producer.send(self._topic, value, key=key, partition=self._partition, headers=headers)
+            return await self._producer.send(topic, value, key=key, partition=partition, headers=[*headers])
         except RECORD_ERRORS:
-            raise EventTooLargeError(len(value)) from None
+            raise EventTooLargeError(len(value or b"")) from None
         except RETRIABLE_ERRORS as error:
             self._on_failure(error)
             raise LostError from error
@@ -199,10 +190,13 @@ class TokenLog:
             return
         error = delivery.exception()
         if error is not None:
-            user_id, request_id = key
-            if isinstance(error, RECORD_ERRORS) and user_id is not None and request_id is not None:
-                self._on_refused((user_id, request_id))
-            self._on_failure(error)
+            self._failed(key, error)
         else:
             self._clock.acknowledged(delivery.result(), sent_at)
             self.position = max(self.position, delivery.result().offset + 1)
+
+    def _failed(self, key: tuple[str | None, str | None], error: BaseException) -> None:
+        user_id, request_id = key
+        if isinstance(error, RECORD_ERRORS) and user_id is not None and request_id is not None:
+            self._on_refused((user_id, request_id))
+        self._on_failure(error)
