@@ -9,6 +9,7 @@ that.
 - llama, prompts, structured
 - linear, remote
 - compute
-- checkpoints, quantization
-- engine, served, vllm
+- quantization
+- checkpoints
+- engine, quantizer, served, vllm
 """

@@ -88,11 +88,11 @@ def quantize(
     note(f"the report runs up to {prompts} prompts on both models: minutes on a CPU; reduce it with --prompts")
     from models.checkpoints.loading import CheckpointError, load_checkpoint
     from models.demo import CALIBRATION, HELD_OUT
-    from models.quantization.dialogues import of_file
     from models.quantization.gptq import QuantizationError
-    from models.quantization.quality import compare
-    from models.quantization.solver import Recipe
-    from models.quantization.solver import quantize as solve
+    from models.quantizer.dialogues import of_file
+    from models.quantizer.quality import compare
+    from models.quantizer.solver import Recipe
+    from models.quantizer.solver import quantize as solve
 
     try:
         shown = of_file(calibration or CALIBRATION)

@@ -20,8 +20,8 @@ import torch
 
 from models.checkpoints.loading import Checkpoint
 from models.linear.replacing import held_bytes
-from models.quantization.dialogues import Example
-from models.quantization.rouge import rouge_l
+from models.quantizer.dialogues import Example
+from models.quantizer.rouge import rouge_l
 
 Progress = Callable[[str, int, int], None]
 

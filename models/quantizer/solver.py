@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models.files.checkpoint import CheckpointFiles
-from models.quantization.dialogues import Example
 from models.quantization.gptq import QuantizationError
+from models.quantizer.dialogues import Example
 
 LONGEST = 2048  # tokens per calibration dialogue
 BESIDE = ("*.json", "*.jinja", "*.model")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from models.quantization.rouge import MOST_WORDS, rouge_l
+from models.quantizer.rouge import MOST_WORDS, rouge_l
 
 
 @pytest.mark.parametrize(

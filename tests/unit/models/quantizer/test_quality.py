@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from app.commands import parley
 from models.checkpoints.loading import load_checkpoint
 from models.demo import CALIBRATION, HELD_OUT
-from models.quantization.dialogues import Example, of_file
-from models.quantization.quality import compare
+from models.quantizer.dialogues import Example, of_file
+from models.quantizer.quality import compare
 from tests.unit.models import tiny
 from tests.unit.models.quantization.packer import Format, quantize_checkpoint
 
