@@ -3,13 +3,13 @@
 The rooms by floor, the lowest first. A room imports rooms of lower floors alone, except for types; a test holds it to
 that.
 
-- interface, kernels, machine, demo
-- tools, drawing, embedder
-- text, files
-- llama, prompts, structured
-- linear, remote
-- compute
-- quantization
-- checkpoints
-- engine, quantizer, served, vllm
+- interface, kernels, machine, demo: what an engine is asked; kernels of a CPU; GPU and memory; the demo's checkpoint
+- tools, drawing, embedder: calls in a text; the next token; vectors of texts
+- text, files: from ids to text and calls; the files of a checkpoint, before anything is loaded
+- llama, prompts, structured: decoders of that family; from messages to ids; grammars
+- linear, remote: the form of a weight, and its product; servers that speak OpenAI's API
+- compute: one forward pass
+- quantization: GPTQ and narrow weights
+- checkpoints: from a name to a loaded model
+- engine, quantizer, served, vllm: scheduler and its thread; making GPTQ checkpoints; models that are ready; vLLM
 """

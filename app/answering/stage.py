@@ -9,7 +9,7 @@ Three rings, each stage around the next in the order of app/features/order.py, w
 Five visits, one stage after the other: read, see, ended, leave, committed.
 
 What a former owner has decided is not decided again: the pipeline leaves out stages that are `is_decided`, so no stage
-can get that wrong. A stage ends an answer by raising `Refused` or `Over`; the pipeline writes the end.
+can get that wrong. A stage ends an answer by raising `RequestRefused` or `Over`; the pipeline writes the end.
 """
 
 from __future__ import annotations

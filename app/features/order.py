@@ -14,8 +14,10 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     best_of      It calls the engine once for each candidate.
     egress       What the others leave of the turn is what readers of foreign topics get.
 
-To remove a feature, delete its module, its line here and its field in `Policy` (app/policy/file.py). Those that are
-fields of `Features` have figures or are called by other parts of a worker; the type checker names these places.
+To remove a feature, delete its module, what names it here, and its field in `Policy` (app/policy/file.py). `best_of`,
+`moderation` and `egress` need no more. The others are fields of `Features`: they have figures (`families_of`), or
+other parts of a worker call them, and the type checker names these places. `attempts` and `retry` are no features:
+every answer has them, so they are in app/answering.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VectorStore(Protocol):
-    """One collection of turns, over a connection of its own; for one event loop. Rows have the fields of `rows.Row`.
+    """One collection of turns, over a connection of its own; for one event loop. Rows have the fields of `IndexRow`.
 
     Each call has a deadline. All raise `IndexAwayError` and `IndexRefusedError`.
     """
