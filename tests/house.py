@@ -26,7 +26,7 @@ LIMITS = {
     "files of the product": 680,
     "lines of the core": 9_100,
     "lines of the tests": 89_640,
-    "words of documents written by hand": 38_200,
+    "words of documents written by hand": 37_500,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,
