@@ -373,6 +373,7 @@ async def test_a_search_begins_while_one_types_and_names_the_conversation(
     await page.route("**/v1/conversations?*", lambda route: route.fulfill(json={"conversations": [talk]}))
     await page.route("**/v1/search?*", lambda route: route.fulfill(json={"hits": [hit]}))
     await page.reload()
+    await expect(page.locator("#conversations")).to_contain_text("My parcel")
     await page.keyboard.press("Control+k")
     await page.keyboard.type("parc")
     await expect(page.locator(".hit small")).to_contain_text("My parcel · You")
