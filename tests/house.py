@@ -22,10 +22,10 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 70_200,
-    "files of the product": 680,
+    "lines of the product": 68_800,
+    "files of the product": 650,
     "lines of the core": 9_100,
-    "lines of the tests": 89_640,
+    "lines of the tests": 87_600,
     "words of documents written by hand": 37_500,
     "loose files in models": 0,
     "circles between rooms of models": 0,

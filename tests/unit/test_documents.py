@@ -36,7 +36,7 @@ LONGEST_LINE = 180
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
     "CHANGELOG.md": 300,
-    "CONTRIBUTING.md": 1_850,
+    "CONTRIBUTING.md": 1_925,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 550,
@@ -86,7 +86,7 @@ BUDGETS = {
     "tests/faults/README.md": 1_240,
     "tests/fixtures/old_store/README.md": 60,
     "tests/integration/gateway/README.md": 590,
-    "tests/unit/MUTANTS.md": 290,
+    "tests/unit/MUTANTS.md": 295,
 }
 
 
