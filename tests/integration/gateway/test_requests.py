@@ -51,7 +51,7 @@ async def test_a_look_tells_status_text_and_usage(http: httpx.AsyncClient) -> No
 
 async def test_a_stream_dropped_at_any_token_goes_on_with_exactly_the_rest(http: httpx.AsyncClient) -> None:
     draw = random.Random(SEED)
-    request_id = await ask(http, max_tokens=300)
+    request_id = await ask(http, max_tokens=450)  # on a busy machine an event has several tokens
     path = f"/v1/requests/{request_id}/events"
     pieces, place, resumes = [], None, 0
     while not pieces or not pieces[-1].is_end:
