@@ -18,6 +18,7 @@ from app.answering.stage import Decide, Ending, Feature, Round, Stage
 from app.delivery.accepted import Former
 from app.wire.error import ErrorCode
 from app.wire.event import Plan
+from app.wire.request import Request
 from models.files.checkpoint import is_folder
 from models.interface.generation import Failure, FinishReason
 from models.served.registry import ModelRegistry, ServedModel
@@ -25,6 +26,12 @@ from models.served.registry import ModelRegistry, ServedModel
 log = logging.getLogger(__name__)
 
 MayName = Callable[[str, ServedModel], bool]
+
+
+def has_model(former: Former, models: ModelRegistry) -> bool:
+    """Whether a former owner has decided which model answers, and it is served here, or has begun to answer."""
+    is_served = former.plan.model is None or models.find(former.plan.model) is not None
+    return former.has_begun or (former.plan.is_made and is_served)
 
 
 class Retry(Feature):
@@ -36,8 +43,9 @@ class Retry(Feature):
     def stage(self, run: Run) -> Stage:
         return Retrying(run, self)
 
-    def not_served(self, name: str | None, tenant: str) -> RequestRefused:
-        """No model has that name. A model that is named by its folder is offered as `default`."""
+    def not_served(self, plan: Plan, request: Request) -> RequestRefused:
+        """No model has the name that was asked for. A model that is named by its folder is offered as `default`."""
+        name, tenant = plan.model or request.model, request.tenant or ""
         usable = (one for one in self.models if self._may_name(tenant, one))
         names = {name for one in usable for name in one.names if not is_folder(name)}
         offered = ", ".join(sorted(names)) or "none that this tenant may name"
@@ -53,9 +61,7 @@ class Retrying(Stage):
         self._retried: str | None = None
 
     def is_decided(self, former: Former) -> bool:
-        model = former.plan.model
-        is_served = model is None or self._retry.models.find(model) is not None
-        return former.has_begun or (former.plan.is_made and is_served)
+        return has_model(former, self._retry.models)
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         accepted = self.run.accepted
@@ -63,7 +69,7 @@ class Retrying(Stage):
             plan = msgspec.structs.replace(plan, at=accepted.at)
         served = self.run.model_by(plan)
         if served is None:
-            raise self._not_served(plan)
+            raise self._retry.not_served(plan, accepted.request)
         try:
             return await then(plan)
         except RequestRefused:  # its error names the model that would have answered
@@ -76,7 +82,7 @@ class Retrying(Stage):
             if model is None:
                 if self.run.answer.index or self.run.answer.rounds.rounds:  # the tokens that it wrote are kept
                     raise Over(self.run.ended_by(FinishReason.PARTIAL))
-                raise self._not_served(self.run.answer.plan)
+                raise self._retry.not_served(self.run.answer.plan, self.run.accepted.request)
             end = await then()
             if not isinstance(end, Failure) or not self._tries_again(end, model):
                 return end
@@ -88,7 +94,3 @@ class Retrying(Stage):
         self._retried = model.model_version
         log.warning("request %s is tried again after %s", self.run.key, ErrorCode.ENGINE_ERROR)
         return True
-
-    def _not_served(self, plan: Plan) -> RequestRefused:
-        request = self.run.accepted.request
-        return self._retry.not_served(plan.model or request.model, request.tenant or "")

@@ -18,6 +18,7 @@ from contextlib import aclosing
 import msgspec
 
 from app.answering.pipeline import code_of
+from app.answering.retry import has_model
 from app.answering.run import Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.audit.records import audit_of_retreat
@@ -126,9 +127,7 @@ class Routed(Stage):
         self._failed: set[str] = set()
 
     def is_decided(self, former: Former) -> bool:
-        model = former.plan.model
-        is_served = model is None or self._routing.models.find(model) is not None
-        return former.has_begun or (former.plan.is_made and is_served)
+        return has_model(former, self._routing.models)
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         accepted, routing = self.run.accepted, self._routing
