@@ -12,7 +12,7 @@ A room imports from the rooms below its own, and never from those above; a test 
     openai        OpenAI's API: bodies, replies, stored responses, routes
     asking        from a body to a record: Parley's own bodies and routes, and the parts of one gateway, put together
     answers       where events come from: memory, the log, another gateway; how they leave as a stream
-    peers         gateways among themselves: who has which partition, limits that hold across them
+    peers         gateways among themselves: which of them reads a partition, limits across all
     erasure       which data is erased, and how far an erasure has come
     callers       who asks, by keys and tokens, and how much: rates, backlog, fair queues
     edge          HTTP itself: connections, middlewares, errors, replies to readers that may be slow

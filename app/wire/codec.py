@@ -4,8 +4,8 @@ A decoder reads arbitrary bytes. It returns a record with correct types or raise
 one can be read. Nothing else leaves it: what a parser raises unexpectedly is about these bytes, not about this process.
 
 A record of `requests` without `request_id` has the id `partition-offset`, which is the same at each reading; one
-without `user_id` belongs to the user in its key. A refusal names all that is missing and all that is unknown at once,
-because a sender who has to find his mistakes one by one gives up.
+without `user_id` belongs to the user in its key. A refusal names everything that is missing or unknown at once, so that
+a sender mends it in one try.
 
 Unknown fields of a request are ignored, but for parameters of OpenAI's and vLLM's APIs that would change an answer and
 are not supported: these are refused by name, because a sender that sets one expects another answer. A value that asks

@@ -1,8 +1,8 @@
 """Authentication: API keys, JWTs or, if neither is configured, any caller on this machine.
 
 The key of a tenant, or none, does not tell which user and conversation a request is for. A program such as Open WebUI
-has one key, and names its user in headers. The settings say in which; they are never read for a user's own key. What
-the header says is the program's word, and a body may be its user's: a body that names somebody else is refused.
+has one key, and names its user in headers. The settings say in which; they are never read for a user's own key. The
+program writes the header, but its user may have written the body, so a body that names another user is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BEARER = "bearer."
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Names of headers, empty if there is none; `otherwise` is the user of a tenant's request that names nobody."""
+    """Names of headers, empty if there is none. `otherwise`: the user of a tenant's request whose header is missing."""
 
     user_header: str = ""
     conversation_header: str = ""
