@@ -38,7 +38,7 @@ from tests.faults.verdict import Key, Verdict, judge_records
 from tests.simulation.broker import Entry
 from tests.simulation.erasures import Erasures, Marked
 from tests.simulation.foreign import wrong_foreign
-from tests.simulation.hostile_verdict import Innocent, readable, wrong_outcomes
+from tests.simulation.hostile_verdict import Innocent, met_by_kills, readable, wrong_outcomes
 from tests.simulation.limits import wrong_limits
 from tests.simulation.process import Process
 from tests.simulation.results import wrong_results
@@ -83,6 +83,7 @@ class Findings:
         self._sim = simulation
         self._innocent = Innocent(simulation)
         self._events, self._unreadable = readable(self._everything("tokens"))
+        self._quarantined = simulation.deadly | met_by_kills(simulation, self._events)
 
     def outcome(self) -> Outcome:
         erasures = self._erasures()
@@ -198,8 +199,7 @@ class Findings:
         stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.moderated else {"cancelled"}
         ends = {key: reason for key, reason in self._reasons().items() if key in self._sim.endless}
         wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason not in stops]
-        errors = self._errors()
-        wrong += [f"{key} is innocent and ended as engine_error" for key in errors - self._sim.deadly]
+        wrong += [f"{key} is innocent and ended as engine_error" for key in self._errors() - self._quarantined]
         return wrong
 
     def _wrong_audit(self) -> list[str]:
@@ -239,7 +239,7 @@ class Findings:
         wrong += [f"{place} has no dead letter" for place in wanted - set(sources)]
         # Nobody reads a result while no answer waits, so a wrong one may have no dead letter yet.
         results = set() if self._sim.tools is None else self._sim.tools.wrong
-        unwanted = set(sources) - wanted - results - self._deadly_places() - self._sim.hostile.keys()
+        unwanted = set(sources) - wanted - results - self._quarantined_places() - self._sim.hostile.keys()
         unwanted -= self._innocent.others(self._read("turns"))
         return wrong + [f"{place} has a dead letter" for place in unwanted]
 
@@ -248,12 +248,12 @@ class Findings:
         causes = [cause_from(letter.headers) for letter in self._read("dead-letters")]
         return Counter((cause.topic, cause.partition, cause.offset) for cause in causes if cause is not None)
 
-    def _deadly_places(self) -> set[tuple[str, int, int]]:
+    def _quarantined_places(self) -> set[tuple[str, int, int]]:
         places = set()
         for entry in self._read("requests"):
             with suppress(ValueError):
                 request = json.loads(entry.value or b"")
-                if (request["user_id"], request["request_id"]) in self._sim.deadly:
+                if (request["user_id"], request["request_id"]) in self._quarantined:
                     places.add((entry.topic, entry.partition, entry.offset))
         return places
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from aiokafka import TopicPartition
 
 from app.delivery.commits.handover import decode_handover
+from app.delivery.resume.quarantine import Attempt
 from app.wire.codec import decode
 from app.wire.event import EventType, TokenEvent
 from tests.simulation.hostile import VILLAIN
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from tests.faults.verdict import Key
     from tests.simulation.broker import Entry
     from tests.simulation.scenario import Simulation
+
+
+_APART_MS = (5_000, 15_000)
 
 
 class Innocent:
@@ -84,6 +88,28 @@ def wrong_outcomes(
         if len(ends[id_]) > 1 or turned[id_ or ""] > 1:
             wrong.append(f"{name} {id_} ended as {ends[id_]}, with {turned[id_ or '']} turns")
     return wrong
+
+
+def met_by_kills(simulation: Simulation, tokens: Iterable[Entry]) -> set[Key]:
+    """Requests whose three attempts at one token, each a while behind the one before, were all met by kills from
+    outside. No log tells these from crashes of their own, so they are quarantined, too (README, guarantees).
+    """
+    killed = {ended for process in simulation.processes for ended in process.killed_in}
+    newest: dict[tuple[Key, int, int], tuple[int, int]] = {}
+    for entry in tokens:
+        event = decode(TokenEvent, entry.value, entry.headers)
+        attempt = event.notice and Attempt.of(event.notice, event.index or 0)
+        if attempt and (entry.partition, event.epoch or 0) in killed:
+            key = (event.user_id or "", event.request_id or "")
+            newest[key, attempt.index, event.epoch or 0] = (attempt.number, entry.timestamp)
+    met: defaultdict[tuple[Key, int], dict[int, int]] = defaultdict(dict)
+    for (key, index, _epoch), (number, at) in newest.items():
+        met[key, index][number] = at
+    return {key for (key, _index), at in met.items() if {1, 2, 3} <= at.keys() and _are_apart(at)}
+
+
+def _are_apart(at: dict[int, int]) -> bool:
+    return at[2] - at[1] >= _APART_MS[0] and at[3] - at[2] >= _APART_MS[1]
 
 
 def _is_done(simulation: Simulation, place: tuple[str, int, int]) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from app.delivery.commits.pacer import CommitPacer
-from app.delivery.partition import Partition
+from app.delivery.partition import Partition, State
 from app.delivery.partitions import Partitions
 from app.delivery.resume.pace import TokenPace
 from app.features.guard.guard import Guard
@@ -121,6 +121,8 @@ class Process:
         self.cut = False
         self.generation = 0
         self.broken: list[BaseException] = []
+        self.killed_in: set[tuple[int, int]] = set()
+        """Partition and epoch of each ownership that a kill from outside has ended."""
         self.leaving = False
         self._group = group
         self._feeds = Feeds(settings.session_timeout_s)
@@ -144,9 +146,14 @@ class Process:
         return [*self.worker.partitions.all.values()] if hasattr(self, "worker") else []
 
     def kill(self) -> None:
-        """Kill -9: what it has sent arrives for a moment longer."""
-        if self.dead:
-            return
+        """Kill -9."""
+        if not self.dead:
+            owned = (one for one in self.partitions if one.state is State.OWNED)
+            self.killed_in |= {(one.number, one.ownership.epoch) for one in owned}
+            self._vanish()
+
+    def _vanish(self) -> None:
+        """What it has sent arrives for a moment longer."""
         self.dead = True
         world = self.broker.world
         world.suspended.discard(self.loop)
@@ -191,7 +198,7 @@ class Process:
 
     def _die(self) -> None:
         if not self.dead:
-            self.kill()
+            self._vanish()
             self._on_death(self.name)
 
     def end_with(self, error: BaseException) -> None:
@@ -271,7 +278,8 @@ class Process:
         await self.worker.release()
         self._group.leave(self)
         await self.worker.stop()
-        self.kill()
+        if not self.dead:
+            self._vanish()
 
 
 def _open_store(disk: Disk, owner: str, path: Path, *, now_ms: int, tombstones_kept_ms: int) -> PartitionStore:

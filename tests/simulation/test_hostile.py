@@ -173,6 +173,10 @@ MUTANTS: dict[str, Mutant] = {
     "a failure of the model counts as a lost attempt": Mutant(
         Attempting, "_begin", _counts_failures, killed_while_failing, hint=27
     ),
+    "two lost attempts are enough": Mutant(attempts, "MOST_ATTEMPTS", 2, killed_while_failing, hint=812633),
+    "a suspect is tried again at once": Mutant(
+        attempts, "pause_before", lambda *_: 0.0, killed_while_failing, hint=812633
+    ),
     "an answer that has grown between two kills is a suspect all the same": Mutant(
         requests, "lost_attempts", lambda last, _index: 0 if last is None else last.number, killed_often, hint=6
     ),

@@ -19,7 +19,8 @@ the partition nor any worker of the group would ever get past it. Attempts are t
 5. Workers are also lost to causes outside: kills, a node that is drained, a lack of memory. These come in series, and
    know nothing of requests. The second attempt of a request therefore begins `_APART_S` after the record of its first,
    and the third later still. A request at fault loses its worker each time it runs; an innocent one would have to run
-   for its moment at three times that lie 20 seconds apart, and each time be hit.
+   for its moment at three times that lie 20 seconds apart, and each time be hit. If it is, its log is that of a request
+   at fault, and no rule tells them apart.
 6. A request with three lost attempts is not tried a fourth time. It ends with the error `engine_error`, and its record
    goes to `dead-letters`.
 """
