@@ -1,6 +1,6 @@
 """Make what a release consists of, twice the same from the same tag: `python deploy/release.py v0.2.0 dist`.
 
-`dist` gets the wheels of Parley and of its Python client, the changelog's section, the bill of materials of the locked
+`dist` gets the wheels of Parley and its Python packages, the changelog's section, the bill of materials of the locked
 packages (CycloneDX), a provenance statement (in-toto, SLSA 1.0) and `SHA256SUMS` of all of them. Built is what the tag
 has, and not what lies in the folder. The statement is not signed here: the release workflow does that.
 """
@@ -22,7 +22,7 @@ from io import BytesIO
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-WHEELS = (Path(), Path("deploy/packages/python"))
+WHEELS = (Path(), Path("deploy/packages/python"), Path("deploy/packages/quantize"))
 SUMS = "SHA256SUMS"
 _BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 

@@ -11,5 +11,5 @@ that.
 - compute: one forward pass
 - quantization: GPTQ and narrow weights
 - checkpoints: from a name to a loaded model
-- engine, quantizer, served, vllm: scheduler and its thread; making GPTQ checkpoints; models that are ready; vLLM
+- engine, served, vllm: scheduler and its thread; models that are ready; vLLM
 """

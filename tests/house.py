@@ -16,14 +16,17 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = ("app/*.py", "agents/*.py", "tables/*.py", "models/*.py", "deploy/*.py")
+BESIDE = ("deploy/packages/quantize/*.py",)
+"""Packages that are installed beside the product by who needs them."""
+PRODUCT = ("app/*.py", "agents/*.py", "tables/*.py", "models/*.py", "deploy/*.py", *(f":!{one}" for one in BESIDE))
 ROOMS = ("app/*.py", "agents/*.py", "tables/*.py", "models/*.py")
 CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 68_800,
-    "files of the product": 650,
+    "lines of the product": 68_390,
+    "files of the product": 644,
+    "lines of packages beside it": 430,
     "lines of the core": 9_100,
     "lines of the tests": 87_600,
     "words of documents written by hand": 37_500,
@@ -38,6 +41,7 @@ def figures() -> dict[str, int]:
     return {
         "lines of the product": _lines(_listed(*PRODUCT)),
         "files of the product": len(_listed(*PRODUCT)),
+        "lines of packages beside it": _lines(_listed(*BESIDE)),
         "lines of the core": _lines(_listed(*CORE)),
         "lines of the tests": _lines(_listed("tests/*.py")),
         "words of documents written by hand": sum(

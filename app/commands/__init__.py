@@ -1,7 +1,7 @@
 """The command line: `parley COMMAND`.
 
-Parley's commands are imported when they are called, so that `parley chat` imports neither Faust nor torch. All other
-commands are Faust's: `parley worker` is `faust -A app worker`.
+Parley's commands are imported when they are called, so that `parley chat` imports neither Faust nor torch. Packages
+beside Parley bring others: the entry points `parley.commands`. `parley worker` is `faust -A app worker`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any, NoReturn
 
 import click
@@ -32,7 +33,6 @@ _OWN = {
     "local": "app.commands.local:local",
     "model": "app.commands.model:model",
     "policy": "app.commands.policy:policy",
-    "quantize": "app.commands.quantize:quantize",
     "schema": "app.commands.schema:schema",
     "search": "app.commands.search:search",
     "send": "app.commands.send:send",
@@ -41,8 +41,8 @@ _OWN = {
     "topics": "app.commands.topics:topics",
     "usage": "app.commands.usage:usage",
 }
-
-
+_PACKAGES = {"quantize": "deploy/packages/quantize"}
+"""Commands that a package of this repository brings."""
 _NO_COMMAND = re.compile(r"No such command '(.*)'")
 
 
@@ -70,7 +70,7 @@ class _Commands(click.Group):
             raise _in_one_line(error) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return [*_OWN, "worker"]
+        return sorted({*_OWN, *_installed().names, "worker"})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name in _OWN:
@@ -78,7 +78,22 @@ class _Commands(click.Group):
             with _interruptible():
                 command: click.Command = getattr(import_module(module), name)
             return command
-        return worker if cmd_name == "worker" else None
+        return worker if cmd_name == "worker" else _of_package(cmd_name)
+
+
+def _installed() -> EntryPoints:
+    return entry_points(group="parley.commands")
+
+
+def _of_package(name: str) -> click.Command | None:
+    for found in _installed().select(name=name):
+        try:
+            with _interruptible():
+                command: click.Command = found.load()
+        except (ImportError, AttributeError) as error:
+            raise _WrongUseError(f"{found.value} cannot be loaded for the command {name}: {error}") from None
+        return command
+    return None
 
 
 @contextmanager
@@ -103,10 +118,12 @@ def _in_one_line(error: click.UsageError) -> click.ClickException:
 
 
 def _meant(error: click.UsageError) -> str:
-    """The commands that a misspelt one may mean. Click has this for options."""
+    """The commands that a misspelt one may mean, which Click has for options, or the package that has it."""
     misspelt = _NO_COMMAND.search(error.message)
     if misspelt is None or error.ctx is None or not isinstance(error.ctx.command, click.Group):
         return ""
+    if folder := _PACKAGES.get(misspelt[1]):
+        return f" It is in a package of its own: pip install {folder}"
     near = get_close_matches(misspelt[1], error.ctx.command.list_commands(error.ctx))
     return f" Did you mean {' or '.join(near)}?" if near else ""
 

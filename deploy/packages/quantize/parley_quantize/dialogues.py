@@ -1,4 +1,4 @@
-"""Dialogues for calibration and evaluation, from a file."""
+"""Dialogues for calibration and evaluation, from a file: one JSON object with `messages` a line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+CALIBRATION = Path(__file__).with_name("calibration.jsonl")
+"""Dialogues of the demo's shop, as `HELD_OUT`."""
+HELD_OUT = Path(__file__).with_name("held_out.jsonl")
 Messages = list[dict[str, Any]]
 
 

@@ -1,4 +1,4 @@
-"""Create a GPTQ checkpoint with GPTQModel (the extra `quantize`), on a CPU or a GPU."""
+"""Create a GPTQ checkpoint with GPTQModel (the extra `gptq`), on a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from models.files.checkpoint import CheckpointFiles
 from models.quantization.gptq import QuantizationError
-from models.quantizer.dialogues import Example
+from parley_quantize.dialogues import Example
 
 LONGEST = 2048  # tokens per calibration dialogue
 BESIDE = ("*.json", "*.jinja", "*.model")
@@ -38,9 +38,7 @@ def quantize(name: str, out: Path, recipe: Recipe, examples: Sequence[Example]) 
     try:
         from gptqmodel import GPTQModel, QuantizeConfig  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
-        raise QuantizationError(
-            f"GPTQModel is needed ({error}): install Parley with its extra `quantize`, without constraints.txt"
-        ) from None
+        raise QuantizationError(f"GPTQModel is needed ({error}): install this package with its extra `gptq`") from None
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(files.folder)

@@ -11,19 +11,24 @@ Both models are loaded as a worker would load them, and run on the same held-out
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 import torch
+from rapidfuzz.distance import LCSseq
 
 from models.checkpoints.loading import Checkpoint
 from models.linear.replacing import held_bytes
-from models.quantizer.dialogues import Example
-from models.quantizer.rouge import rouge_l
+from parley_quantize.dialogues import Example
 
 Progress = Callable[[str, int, int], None]
+MOST_WORDS = 4096
+"""Of each text. The time grows with the product of both: this is some milliseconds."""
+_MOST_CHARACTERS = 16 * MOST_WORDS
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,18 @@ def _agreed(checkpoint: Checkpoint, prompt: list[int], answer: list[int]) -> int
 def _text(checkpoint: Checkpoint, tokens: list[int]) -> str:
     text: str = checkpoint.tokenizer.decode(tokens, skip_special_tokens=True)
     return text
+
+
+def rouge_l(one: str, other: str) -> float:
+    """The F1, from 0 to 1, of the first `MOST_WORDS` words of each."""
+    ours, theirs = _words(one), _words(other)
+    if not ours and not theirs:
+        return 1.0
+    return 2 * LCSseq.similarity(ours, theirs) / (len(ours) + len(theirs))
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text[:_MOST_CHARACTERS].casefold())[:MOST_WORDS]
 
 
 def _rate(value: float | None) -> str:

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-
-from models.quantizer.rouge import MOST_WORDS, rouge_l
+from parley_quantize.quality import MOST_WORDS, rouge_l
 
 
 @pytest.mark.parametrize(

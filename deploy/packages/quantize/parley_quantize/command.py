@@ -82,17 +82,16 @@ def quantize(
         raise WrongUseError(f"{out} has {'no weights to examine' if report_only else 'weights already'}")
     if out is not None and not report_only and find_spec("gptqmodel") is None:
         raise WrongUseError(
-            "GPTQModel is needed: install Parley with its extra `quantize`, without constraints.txt, or see --to int8"
+            "GPTQModel is needed: install this package with its extra `gptq`, without constraints.txt, or see --to int8"
         )
     warn_of_unknown_settings()
     note(f"the report runs up to {prompts} prompts on both models: minutes on a CPU; reduce it with --prompts")
     from models.checkpoints.loading import CheckpointError, load_checkpoint
-    from models.demo import CALIBRATION, HELD_OUT
     from models.quantization.gptq import QuantizationError
-    from models.quantizer.dialogues import of_file
-    from models.quantizer.quality import compare
-    from models.quantizer.solver import Recipe
-    from models.quantizer.solver import quantize as solve
+    from parley_quantize.dialogues import CALIBRATION, HELD_OUT, of_file
+    from parley_quantize.quality import compare
+    from parley_quantize.solver import Recipe
+    from parley_quantize.solver import quantize as solve
 
     try:
         shown = of_file(calibration or CALIBRATION)

@@ -6,12 +6,11 @@ import json
 import pytest
 import torch
 from click.testing import CliRunner
+from parley_quantize.command import quantize
+from parley_quantize.dialogues import CALIBRATION, HELD_OUT, Example, of_file
+from parley_quantize.quality import compare
 
-from app.commands import parley
 from models.checkpoints.loading import load_checkpoint
-from models.demo import CALIBRATION, HELD_OUT
-from models.quantizer.dialogues import Example, of_file
-from models.quantizer.quality import compare
 from tests.unit.models import tiny
 from tests.unit.models.quantization.packer import Format, quantize_checkpoint
 
@@ -88,7 +87,7 @@ def test_the_shop_asks_nothing_that_it_calibrates_with():
 
 
 def parley_quantize(*arguments):
-    return CliRunner().invoke(parley, ["quantize", *map(str, arguments)])
+    return CliRunner().invoke(quantize, [*map(str, arguments)])
 
 
 def test_the_command_examines_a_checkpoint_that_is_there(tmp_path, held_out):
@@ -118,10 +117,10 @@ def test_wrong_use_is_one_line_and_exit_code_2(tmp_path):
 
 
 def test_a_missing_gptqmodel_is_told_before_anything_is_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr("app.commands.quantize.find_spec", lambda _name: None)
+    monkeypatch.setattr("parley_quantize.command.find_spec", lambda _name: None)
     ended = parley_quantize("./nowhere", tmp_path / "out")
     assert ended.exit_code == 2
-    assert "extra `quantize`" in ended.stderr
+    assert "extra `gptq`" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 
 
