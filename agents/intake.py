@@ -152,8 +152,7 @@ class Intake:
 
     def _start(self, partition: Partition, at: TopicPartition, rules: IntakeRules) -> _Reading:
         stop = asyncio.Event()
-        is_constant = rules.user_id is not None and "user_id" not in rules.fields
-        ahead = self._ahead if is_constant else self._ahead_of_users
+        ahead = self._ahead if rules.has_one_user else self._ahead_of_users
         read = _Taking(self._settings, partition, at, rules, self._decoders[at.topic], stop, ahead).read
         reader = partial(self._clients.foreign_reader, wait_ms=_POLL_MS)
         return _Reading(rules, stop, asyncio.create_task(follow(at, reader, partial(_next_of, partition, at), read)))

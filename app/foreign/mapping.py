@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from app.foreign import refusals
 from app.foreign.source import ForeignSource
-from app.policy.foreign import EgressRules, IntakeRules
+from app.policy.foreign import EACH, EgressRules, IntakeRules
 from app.wire import json_codec
 from app.wire.codec import PROMPTS, decode
 from app.wire.error import ErrorCode, WireError
@@ -51,7 +51,7 @@ def request_of(
     named = given.get("user_id")
     if named is None or named == "":
         named = None if rules.user_id else _text(key)
-    user = rules.user_id if named is None else named
+    user = named if named is not None else source.request_id if rules.user_id == EACH else rules.user_id
     prompts = [name for name in PROMPTS if name in given]
     if needed := [*([] if prompts else [_first_prompt(rules)]), *([] if user is not None else ["user_id"])]:
         raise refusals.missing(rules, needed, found, key, [*fields])

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from app.wire.codec import INTAKE_FROM, HeaderPairs
+from app.wire.ids import MAX_REQUEST_ID_LENGTH
 
-_MOST_ID = 64
 _DIGEST = 8
 
 
@@ -26,10 +26,10 @@ class ForeignSource:
         it is cut, and has a digest.
         """
         place = f"-{self.partition}-{self.offset}"
-        if len(self.topic) + len(place) <= _MOST_ID:
+        if len(self.topic) + len(place) <= MAX_REQUEST_ID_LENGTH:
             return self.topic + place
         digest = blake2b(self.topic.encode(), digest_size=_DIGEST // 2).hexdigest()
-        return f"{self.topic[: _MOST_ID - len(place) - _DIGEST - 1]}:{digest}{place}"
+        return f"{self.topic[: MAX_REQUEST_ID_LENGTH - len(place) - _DIGEST - 1]}:{digest}{place}"
 
     @property
     def header(self) -> tuple[str, bytes]:

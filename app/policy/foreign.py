@@ -14,7 +14,7 @@ from app.policy.mistakes import Mistake
 from app.process.near_names import nearest
 from app.wire.codec import PROMPTS
 from app.wire.event import ErrorInfo, TokenEvent
-from app.wire.ids import MAX_USER_LENGTH, SEPARATOR, is_user_id, tenant_of
+from app.wire.ids import MAX_REQUEST_ID_LENGTH, MAX_USER_LENGTH, SEPARATOR, is_user_id, tenant_of
 from app.wire.request import Request
 from app.wire.turn import Timing, Turn
 from models.interface.generation import Usage
@@ -22,6 +22,8 @@ from models.interface.generation import Usage
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ID = re.compile(r"(0|[1-9][0-9]{0,9})", re.ASCII)
 _OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+EACH = "*"
+"""As the `user_id` of an intake: each record is a user of its own."""
 _OF_TURNS = frozenset(Turn.__struct_fields__) - {"private"}
 _OF_TOKENS = frozenset(TokenEvent.__struct_fields__) - {
     "notice", "logprobs", "prompt_digest", "prompt_logprobs", "prompt_start", "tool_call_deltas"
@@ -37,7 +39,7 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How the records of a topic become requests.
 
     fields: A field of `requests` to the name of the foreign one; `body.text` is the field `text` of the object `body`.
-    user_id: The user of records that name none.
+    user_id: The user of records that name none; `*` makes a user of each record's place.
     tenant: The tenant of all its users: their ids are `tenant/user`, whatever a record says.
     constants: Values of fields of `requests` that a record does not name.
     format: Of the records; `avro` and `protobuf` stand behind the framing of a schema registry.
@@ -75,10 +77,19 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for why in constant_mistakes(constants, self.fields):
             yield Mistake("constants fields", f"constants: {why}")
 
+    @property
+    def has_one_user(self) -> bool:
+        """Whether all records are one user's, so that one partition answers them."""
+        return self.user_id not in {None, EACH} and "user_id" not in self.fields
+
+    @property
+    def _longest_user(self) -> str:
+        return "x" * MAX_REQUEST_ID_LENGTH if self.user_id == EACH else self.user_id or "x"
+
     def _of_user(self) -> Iterator[Mistake]:
         if self.user_id == "" or self.tenant == "" or (self.tenant and "/" in self.tenant):
             yield Mistake("user_id tenant", "user_id and tenant must not be empty, and a tenant has no slash")
-        elif not is_user_id(SEPARATOR.join(filter(None, (self.tenant, self.user_id or "x")))):
+        elif not is_user_id(SEPARATOR.join(filter(None, (self.tenant, self._longest_user)))):
             yield Mistake("user_id tenant", f"user_id: must have 1-{MAX_USER_LENGTH} characters, with its tenant")
         constant, own = self.constants.get("tenant"), tenant_of(self.user_id or "")
         if self.tenant is None and isinstance(constant, str) and own not in {None, constant}:

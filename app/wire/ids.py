@@ -15,8 +15,9 @@ SEPARATOR = "/"
 MAX_NAME_LENGTH = 256
 Name = Annotated[str, Meta(max_length=MAX_NAME_LENGTH)]
 MAX_USER_LENGTH = 128
+MAX_REQUEST_ID_LENGTH = 64
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_REQUEST_ID = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,64}")
+_REQUEST_ID = re.compile(rf"(?!\.{{1,2}}\Z)[A-Za-z0-9._:-]{{1,{MAX_REQUEST_ID_LENGTH}}}")
 REQUEST_ID_FORM = "1-64 of A-Z a-z 0-9 . _ : -, and not . or .."
 """Dots alone would name another resource in a URL."""
 

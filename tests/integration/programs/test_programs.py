@@ -88,14 +88,14 @@ async def test_a_stream_job_gets_one_response_for_each_request(place: Place, cli
     responses = {one["request_id"]: one for one in await consume(place, "llm-responses", len(asked))}
     assert responses.keys() == asked.keys()
     for name, response in responses.items():
-        assert response == {"request_id": name, "response": (await client.answer("job", name)).text}
+        assert response == {"request_id": name, "response": (await client.answer(name, name)).text}
 
 
 @needs_node
 async def test_a_page_with_kafkajs_puts_each_token_where_its_index_says(place: Place, client: Client) -> None:
     drawn = await node(place, "page_over_kafka.mjs", ASKS=place.topic("requests"), TOKENS=place.topic("tokens"))
-    assert drawn == {name: (await client.answer("page", name)).text for name in ("1", "2")}
-    assert len((await client.answer("page", "2")).tokens) == 24
+    assert drawn == {name: (await client.answer(name, name)).text for name in ("1", "2")}
+    assert len((await client.answer("2", "2")).tokens) == 24
 
 
 async def test_a_chat_service_gets_prompt_and_completion_and_its_users_are_remembered(

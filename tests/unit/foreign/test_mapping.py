@@ -57,6 +57,15 @@ def test_without_a_name_or_a_constant_the_key_is_the_user() -> None:
     assert "user_id" in refusal(rules, {"prompt": "Hi"}, b"\xff")
 
 
+def test_a_star_makes_a_user_of_each_records_place() -> None:
+    rules = IntakeRules(topic="t", fields={"request_id": "id", "prompt": "p"}, user_id="*", tenant="shop")
+    request = made(rules, {"id": "abc", "p": "Hi"}, b"a key")
+    assert (request["user_id"], request["conversation_id"]) == ("shop/llm-requests-3-17", "abc")
+    named = IntakeRules(topic="t", fields={"user_id": "u", "prompt": "p"}, user_id="*")
+    assert made(named, {"u": "ann", "p": "Hi"})["user_id"] == "ann"
+    assert made(named, {"u": None, "p": "Hi"})["user_id"] == "llm-requests-3-17"
+
+
 def test_names_lead_into_objects() -> None:
     rules = IntakeRules(topic="t", fields={"prompt": "body.text", "user_id": "body.from.id"})
     assert made(rules, {"body": {"text": "Hi", "from": {"id": 7}}})["user_id"] == "7"

@@ -72,6 +72,10 @@ def test_a_schema_is_a_file_or_one_for_each_id(tmp_path: Path, schema: str) -> N
             "user_id: must have 1-",
         ),
         (
+            f'[[intake]]\ntopic = "t"\nfields = {{ prompt = "x" }}\ntenant = "{"a" * 64}"\nuser_id = "*"',
+            "user_id: must have 1-",
+        ),
+        (
             '[[intake]]\ntopic = "t"\nfields = { prompt = "x" }\nuser_id = "b/u"\nconstants = { tenant = "a" }',
             "tenant is 'a', and the user_id belongs to 'b'",
         ),
