@@ -60,7 +60,7 @@ def _reader(rules: IntakeRules, file: str) -> Read:
         content = path.read_bytes()
     except OSError as error:
         raise PolicyError(f"schema {path}: {error.strerror or error}") from None
-    names = {part for theirs in rules.fields.values() for part in (theirs, *theirs.split("."))}
+    names = {part for theirs in rules.paths for part in (theirs, *theirs.split("."))}
     if rules.format == "avro":
         return avro_reader(path, content, names)
     return protobuf_reader(path, content, rules.message or "", names)

@@ -10,8 +10,10 @@ import msgspec
 from msgspec import UNSET
 
 from app.foreign import refusals
+from app.foreign.refusals import Lack
 from app.foreign.source import ForeignSource
 from app.policy.foreign import EACH, EgressRules, IntakeRules
+from app.policy.templates import parts_of
 from app.wire import json_codec
 from app.wire.codec import PROMPTS, decode
 from app.wire.error import ErrorCode, WireError
@@ -22,6 +24,7 @@ from app.wire.request import Request
 from app.wire.turn import Turn
 from app.wire.validation import validate_request
 
+_NULL = msgspec.Raw(b"null")
 _IDS = ("request_id", "user_id", "conversation_id")
 """Others have numbers for ids."""
 
@@ -41,20 +44,21 @@ def request_of(
     of those who write the records.
     """
     try:
-        found = {name: _find(fields, theirs) for name, theirs in rules.fields.items()}
+        found, lacks = _found(rules, fields)
     except MalformedError as error:
         raise WireError(ErrorCode.INVALID_REQUEST, str(error)) from None
     given = {**rules.constants, **{name: one for name, one in found.items() if one is not UNSET and one is not None}}
-    for name in _IDS:
-        if isinstance(given.get(name), int) and not isinstance(given[name], bool):
-            given[name] = str(given[name])
     named = given.get("user_id")
     if named is None or named == "":
         named = None if rules.user_id else _text(key)
     user = named if named is not None else source.request_id if rules.user_id == EACH else rules.user_id
     prompts = [name for name in PROMPTS if name in given]
-    if needed := [*([] if prompts else [_first_prompt(rules)]), *([] if user is not None else ["user_id"])]:
-        raise refusals.missing(rules, needed, found, key, [*fields])
+    for name in [*([] if prompts else [_first_prompt(rules)]), *([] if user is not None else ["user_id"])]:
+        if name not in rules.templates:
+            value = found.get(name, UNSET) if name in rules.fields else UNSET if key is None else key
+            lacks.append(Lack(refusals.theirs(rules, name), value))
+    if lacks:
+        raise refusals.missing(lacks, [*fields])
     if len(prompts) > 1:
         raise refusals.several(rules, prompts)
     given.setdefault("request_id", source.request_id)
@@ -72,22 +76,58 @@ def request_of(
     return Made(request.user_id, made)
 
 
+def _found(rules: IntakeRules, fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Lack]]:
+    """What the record has for the fields of a request, `UNSET` if that is nothing, and what its templates lack. Raises
+    `MalformedError`.
+    """
+    lacks: list[Lack] = []
+    found = {name: _value_of(at_path(fields, theirs)) for name, theirs in rules.fields.items()}
+    for name in _IDS:
+        if isinstance(found.get(name), int) and not isinstance(found[name], bool):
+            found[name] = str(found[name])
+    for name, template in rules.templates.items():
+        found[name] = _filled(fields, name, template, lacks)
+    return found, lacks
+
+
+def _filled(fields: Mapping[str, Any], name: str, template: str, lacks: list[Lack]) -> str:
+    """The text of the template; what the record has not got for it is added to `lacks`."""
+    text = ""
+    for literal, path in parts_of(template):
+        value = at_path(fields, path) if path else ""
+        if value is UNSET or value is None or value == _NULL:
+            lacks.append(Lack(f"`{path}` ({name})", UNSET if value is UNSET else None))
+        else:
+            text += literal + _as_text(value)
+    return text
+
+
+def _as_text(value: Any) -> str:
+    """A string as it is, anything else as it stands in JSON."""
+    if isinstance(value, msgspec.Raw):
+        text = bytes(value)
+        return str(json_codec.decode(text, str)) if text.startswith(b'"') else text.decode()
+    return value if isinstance(value, str) else json_codec.encode(value).decode()
+
+
 def record_of(rules: EgressRules, own: Turn | TokenEvent) -> bytes:
     """The foreign record of a turn, or of an event."""
     plain = msgspec.to_builtins(own)
-    values = {theirs: _find(plain, name) for theirs, name in rules.fields.items()}
+    values = {theirs: at_path(plain, name) for theirs, name in rules.fields.items()}
     return json_codec.encode({theirs: None if value is UNSET else value for theirs, value in values.items()})
 
 
-def _find(fields: Mapping[str, Any], path: str) -> Any:
-    """The value of that name, or at that path of names; `UNSET` if there is none. Raises `MalformedError`."""
+def at_path(fields: Mapping[str, Any], path: str) -> Any:
+    """The value of that name, or at that path of names, as it came; `UNSET` if there is none. Raises
+    `MalformedError`.
+    """
     if path in fields:
-        return _value_of(fields[path])
+        return fields[path]
     name, dot, rest = path.partition(".")
     inner = fields.get(name) if dot else None
     if isinstance(inner, msgspec.Raw):
         inner = json_codec.decode(bytes(inner), dict[str, msgspec.Raw]) if bytes(inner).startswith(b"{") else None
-    return _find(inner, rest) if isinstance(inner, Mapping) else UNSET
+    return at_path(inner, rest) if isinstance(inner, Mapping) else UNSET
 
 
 def _value_of(field: Any) -> Any:
@@ -100,7 +140,7 @@ def _value_of(field: Any) -> Any:
 
 
 def _first_prompt(rules: IntakeRules) -> str:
-    return next(name for name in PROMPTS if name in rules.fields)
+    return next(name for name in PROMPTS if name in rules.fields or name in rules.templates)
 
 
 def _text(key: bytes | None) -> str | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
@@ -18,28 +18,29 @@ _OF_VALUE = re.compile(r"(?P<name>\w+)(?P<rest>[.\w]*): (?P<why>.*)", re.DOTALL)
 """As `validate_request` does: "prompt: is empty"."""
 
 
-def missing(
-    rules: IntakeRules, names: Sequence[str], found: Mapping[str, Any], key: bytes | None, fields: Sequence[str]
-) -> WireError:
-    """The record has nothing usable for these fields of a request. `found`: what it has for those that the rules name,
-    `UNSET` if that is nothing; `fields`: what it has.
-    """
-    absent, useless = [], []
-    for name in names:
-        theirs = _theirs(rules, name)
-        what = found.get(name, UNSET) if name in rules.fields else UNSET if key is None else key
-        if what is UNSET:
-            absent.append(theirs)
-        else:
-            useless.append(f"{theirs} is {'null' if what is None else 'not UTF-8' if what else 'empty'}")
+class Lack(NamedTuple):
+    """A field that a request needs, in the words of its sender, and what the record has for it: `UNSET` is nothing."""
+
+    theirs: str
+    value: Any
+
+
+def missing(lacks: Sequence[Lack], fields: Sequence[str]) -> WireError:
+    """The record has nothing usable for these; `fields` are those that it has."""
+    absent = [one.theirs for one in lacks if one.value is UNSET]
+    useless = [f"{theirs} is {_uselessness(value)}" for theirs, value in lacks if value is not UNSET]
     if absent:
         useless.append(f"the record has no {' and no '.join(absent)}; it has {quoted(fields)}")
     return WireError(ErrorCode.INVALID_REQUEST, "; ".join(useless))
 
 
+def _uselessness(value: Any) -> str:
+    return "null" if value is None else "not UTF-8" if value else "empty"
+
+
 def several(rules: IntakeRules, names: Sequence[str]) -> WireError:
     """The record has more than one text for the model."""
-    have = " and ".join(_theirs(rules, name) for name in names)
+    have = " and ".join(theirs(rules, name) for name in names)
     return WireError(ErrorCode.INVALID_REQUEST, f"the record has {have}: a request has one of them")
 
 
@@ -51,13 +52,15 @@ def translated(rules: IntakeRules, error: WireError) -> WireError:
     name, rest, why = named["name"], named["rest"], named["why"]
     if name not in rules.fields and name in rules.constants:
         what = f"the intake's constant {name}{rest}"
-    elif name in rules.fields or name == "user_id":
-        what = _theirs(rules, name, rest)
+    elif name in rules.fields or name in rules.templates or name == "user_id":
+        what = theirs(rules, name, rest)
     else:
         return error
     return WireError(error.code, f"{what}: {why[:1].lower()}{why[1:]}")
 
 
-def _theirs(rules: IntakeRules, name: str, rest: str = "") -> str:
+def theirs(rules: IntakeRules, name: str, rest: str = "") -> str:
     """How to name a field of requests to those who write the records."""
+    if name in rules.templates:
+        return f"`{rules.templates[name]}` ({name})"
     return f"`{rules.fields[name]}{rest}` ({name})" if name in rules.fields else f"key ({name})"

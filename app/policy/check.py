@@ -16,6 +16,7 @@ from app.policy.constants import constant_bytes
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, Policy, PolicyError
 from app.policy.foreign import foreign_mistakes
 from app.policy.mistakes import read_table
+from app.policy.templates import literal_bytes
 from app.settings import Settings
 from app.wire.ids import MAX_NAME_LENGTH
 
@@ -93,5 +94,7 @@ def _of_names(policy: Policy) -> Iterator[str]:
 
 def _of_intakes(policy: Policy, most: int) -> Iterator[str]:
     for at, rules in enumerate(policy.intake):
-        if (size := constant_bytes(rules.constants)) > most:
-            yield f"intake[{at}].constants: the prompt has {size} bytes, the limit is {most}"
+        literal = literal_bytes(rules.templates.get("prompt", ""))
+        for name, size in (("constants", constant_bytes(rules.constants)), ("templates", literal)):
+            if size > most:
+                yield f"intake[{at}].{name}: the prompt has {size} bytes, the limit is {most}"

@@ -11,6 +11,7 @@ import msgspec
 
 from app.policy.constants import constant_mistakes
 from app.policy.mistakes import Mistake
+from app.policy.templates import TemplateError, parts_of, paths_of
 from app.process.near_names import nearest
 from app.wire.codec import PROMPTS
 from app.wire.event import ErrorInfo, TokenEvent
@@ -22,6 +23,8 @@ from models.interface.generation import Usage
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ID = re.compile(r"(0|[1-9][0-9]{0,9})", re.ASCII)
 _OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+TEMPLATED = ("prompt", "request_id", "user_id", "conversation_id")
+"""The texts of a request that a template can make."""
 EACH = "*"
 """As the `user_id` of an intake: each record is a user of its own."""
 _OF_TURNS = frozenset(Turn.__struct_fields__) - {"private"}
@@ -42,16 +45,18 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     user_id: The user of records that name none; `*` makes a user of each record's place.
     tenant: The tenant of all its users: their ids are `tenant/user`, whatever a record says.
     constants: Values of fields of `requests` that a record does not name.
+    templates: Texts of a request that are put together from several fields of the record (templates.py).
     format: Of the records; `avro` and `protobuf` stand behind the framing of a schema registry.
     schema: For these, the file: an Avro schema, or a set of Protobuf descriptors with the `message`. Of several
         versions, a table of files by the ids that the registry gives them.
     """
 
     topic: str
-    fields: dict[str, str]
+    fields: dict[str, str] = {}
     user_id: str | None = None
     tenant: str | None = None
     constants: dict[str, Any] = {}
+    templates: dict[str, str] = {}
     format: Literal["json", "avro", "protobuf"] = "json"
     schema: str | dict[str, str] | None = None
     message: str | None = None
@@ -63,8 +68,9 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         settable = known - {"request_id", "user_id"}
         yield from _unknown("fields", self.fields, known)
         yield from _unknown("constants", self.constants, settable)
-        if not any(name in self.fields or name in self.constants for name in PROMPTS):
-            yield Mistake("fields constants", f"fields: needs one of {', '.join(PROMPTS)}")
+        if not {*self.fields, *self.constants, *self.templates}.intersection(PROMPTS):
+            yield Mistake("fields constants templates", f"fields: needs one of {', '.join(PROMPTS)}")
+        yield from self._of_templates()
         yield from self._of_user()
         if (self.schema is None) != (self.format == "json"):
             yield Mistake("schema format", "schema: is for format = 'avro' or 'protobuf', and both need it")
@@ -74,13 +80,31 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if (self.message is None) != (self.format != "protobuf"):
             yield Mistake("message format", "message: is for format = 'protobuf', which needs it")
         constants = {name: value for name, value in self.constants.items() if name in settable}
-        for why in constant_mistakes(constants, self.fields):
+        for why in constant_mistakes(constants, {**self.fields, **self.templates}):
             yield Mistake("constants fields", f"constants: {why}")
 
     @property
     def has_one_user(self) -> bool:
         """Whether all records are one user's, so that one partition answers them."""
-        return self.user_id not in {None, EACH} and "user_id" not in self.fields
+        return self.user_id not in {None, EACH} and "user_id" not in {*self.fields, *self.templates}
+
+    @property
+    def paths(self) -> set[str]:
+        """The fields of the record that become a part of the request."""
+        return {*self.fields.values(), *(path for text in self.templates.values() for path in paths_of(text))}
+
+    def _of_templates(self) -> Iterator[Mistake]:
+        yield from _unknown("templates", self.templates, TEMPLATED)
+        for name, text in self.templates.items():
+            try:
+                parts_of(text)
+            except TemplateError as error:
+                yield Mistake("", f"templates.{name}: {error}")
+        for name in sorted(self.templates.keys() & {*self.fields, *self.constants}):
+            yield Mistake("", f"templates: {name} is in fields or constants, too; a template is there for all records")
+        given = {*self.fields, *self.constants, *self.templates}
+        if "prompt" in self.templates and (others := sorted(given.intersection(PROMPTS) - {"prompt"})):
+            yield Mistake("", f"templates: all records have the prompt, so none can have {', '.join(others)}")
 
     @property
     def _longest_user(self) -> str:

@@ -66,6 +66,48 @@ def test_a_star_makes_a_user_of_each_records_place() -> None:
     assert made(named, {"u": None, "p": "Hi"})["user_id"] == "llm-requests-3-17"
 
 
+LOG = IntakeRules(topic="t", user_id="*", templates={"prompt": "{{{level}}} {event}: {body.query}"})
+
+
+@pytest.mark.parametrize(
+    ("record", "prompt"),
+    [
+        ({"event": "down", "level": 3, "body": {"query": "why?"}}, "{3} down: why?"),
+        (b'{"event": {"a": 1.5}, "level": true, "body.query": "{event} {0!r}"}', '{true} {"a": 1.5}: {event} {0!r}'),
+        (b'{"event": "", "level": 12345678901234567890123, "body": {"query": ["\\u00e9\\n"]}}',
+         '{12345678901234567890123} : ["\\u00e9\\n"]'),
+        ({"event": "\u00e9\n", "level": 1e3, "body": {"query": '"'}}, '{1000.0} \u00e9\n: "'),
+    ],
+)  # fmt: skip
+def test_a_template_puts_a_prompt_together(record: Any, prompt: str) -> None:
+    assert made(LOG, record)["prompt"] == prompt
+
+
+@pytest.mark.parametrize(
+    ("record", "cause"),
+    [
+        ({"event": "down", "level": 3}, "the record has no `body.query` (prompt); it has `event` and `level`"),
+        (
+            {"event": None, "body": 7},
+            "`event` (prompt) is null; the record has no `level` (prompt) and no `body.query`",
+        ),
+        ({"event": "x" * 1000, "level": 3, "body": {"query": "y"}}, "1007 bytes"),
+        (b'{"event": "\\ud800", "level": 3, "body": {"query": "y"}}', "malformed"),
+    ],
+)
+def test_a_record_that_a_template_lacks_something_of_says_what(record: Any, cause: str) -> None:
+    assert cause in refusal(LOG, record)
+
+
+def test_ids_can_be_put_together_too() -> None:
+    rules = IntakeRules(
+        topic="t", fields={"prompt": "p"}, templates={"user_id": "{app}-{user}", "request_id": "{app}.{n}"}
+    )
+    request = made(rules, {"p": "Hi", "app": "shop", "user": 7, "n": 1})
+    assert (request["user_id"], request["request_id"]) == ("shop-7", "shop.1")
+    assert "`{app}.{n}` (request_id): must be" in refusal(rules, {"p": "Hi", "app": "a b", "user": 7, "n": 1})
+
+
 def test_names_lead_into_objects() -> None:
     rules = IntakeRules(topic="t", fields={"prompt": "body.text", "user_id": "body.from.id"})
     assert made(rules, {"body": {"text": "Hi", "from": {"id": 7}}})["user_id"] == "7"

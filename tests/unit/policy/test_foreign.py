@@ -19,6 +19,10 @@ fields = { user_id = "userId", prompt = "text" }
 topic = "llm-requests"
 fields = { request_id = "id", prompt = "prompt", max_tokens = "max_tokens" }
 user_id = "blog"
+[[intake]]
+topic = "logs"
+user_id = "*"
+templates = { prompt = "{event}: {query}" }
 [[egress]]
 topic = "cs-responses"
 fields = { userId = "user_id", prompt = "prompt", completion = "answer" }
@@ -41,7 +45,7 @@ def policy(tmp_path: Path, text: str) -> Path:
 
 def test_the_tables_are_read(tmp_path: Path) -> None:
     read = read_policy(Settings(_env_file=None, policy=policy(tmp_path, CONTRACT)))
-    assert [rules.topic for rules in read.intake] == ["user-queries", "llm-requests"]
+    assert [rules.topic for rules in read.intake] == ["user-queries", "llm-requests", "logs"]
     assert [rules.intake for rules in read.egress] == [None, None, "llm-requests"]
     assert checked(policy(tmp_path, CONTRACT), SETTINGS)[1] == []
 
@@ -61,7 +65,7 @@ def test_a_schema_is_a_file_or_one_for_each_id(tmp_path: Path, schema: str) -> N
             "intake[0]: schema: a table has ids",
         ),
         ('[[intake]]\ntopic = "t"\nfields = { prompt = "x" }\nformat = "avro"\nschema = 7', "intake[0].schema: "),
-        ('[[intake]]\ntopic = "t"', "intake[0].fields: is missing"),
+        ('[[intake]]\ntopic = "t"', "fields: needs one of prompt, messages"),
         ('[[intake]]\ntopic = "t"\nfields = { promt = "x", prompt = "x" }', "did you mean 'prompt'?"),
         ('[[intake]]\ntopic = "t"\nfields = { user_id = "x" }', "fields: needs one of prompt, messages"),
         ('[[intake]]\ntopic = "parley-ended-changelog"\nfields = { prompt = "x" }', "a topic of Parley's own"),
@@ -94,6 +98,21 @@ def test_a_schema_is_a_file_or_one_for_each_id(tmp_path: Path, schema: str) -> N
         ('[[egress]]\ntopic = "t"\nper = "token"\nfields = { a = "notice" }', "'notice' is not known"),
         ('[[egress]]\ntopic = "t"\nper = "token"\nfields = { a = "error.why" }', "there are code, message"),
         ('[[egress]]\ntopic = "t"\nper = "turn"\nfields = { a = "answer" }', "egress[0].per"),
+        *(
+            (f'[[intake]]\ntopic = "t"\nuser_id = "*"\nfields = {{ {fields} }}\ntemplates = {{ {templates} }}', why)
+            for fields, templates, why in (
+                ("", 'promt = "{a}"', "templates: 'promt' is not known; did you mean 'prompt'?"),
+                ("", 'messages = "{a}"', "templates: 'messages' is not known"),
+                ("", 'prompt = "{a} {b"', "templates.prompt: the '{' at character 5 belongs to no field"),
+                ("", 'prompt = "{a} {}"', "templates.prompt: the '{' at character 5 belongs to no field"),
+                ("", 'prompt = "a } b {c}"', "templates.prompt: the '}' at character 3"),
+                ("", 'prompt = "{{a}}"', "templates.prompt: names no field"),
+                ("", "prompt = 7", "intake[0].templates.prompt: expected `str`"),
+                ('prompt = "a"', 'prompt = "{a}"', "templates: prompt is in fields or constants, too"),
+                ('messages = "a"', 'prompt = "{a}"', "so none can have messages"),
+                ("", f'prompt = "{"x" * 70_000}{{a}}"', "intake[0].templates: the prompt has 70000 bytes, the limit"),
+            )
+        ),
         (
             '[guard]\npii = "redact"\n[[egress]]\ntopic = "t"\nper = "token"\nfields = { a = "text" }',
             "egress[0].per: 'token' would keep on 't' what guard.pii = 'redact' keeps nowhere",
