@@ -29,10 +29,6 @@ fields = { request_id = "request_id", prompt = "prompt" }
 user_id = "blog"
 constants = { max_tokens = 3 }
 [[egress]]
-topic = "llm-responses-RUN"
-intake = "llm-requests-RUN"
-fields = { request_id = "request_id", response = "answer" }
-[[egress]]
 topic = "llm-tokens-RUN"
 per = "token"
 intake = "llm-requests-RUN"
@@ -42,11 +38,6 @@ fields = { id = "request_id", index = "index", token = "text", end = "finish_rea
 topic = "user-queries-RUN"
 fields = { user_id = "userId", prompt = "text" }
 constants = { max_tokens = 3 }
-[[egress]]
-topic = "user-answers-RUN"
-intake = "user-queries-RUN"
-fields = { userId = "user_id", prompt = "prompt", completion = "answer", timestamp = "created_at" }
-
 [[intake]]                                    # {"id": "1", "prompt": "Hi", "max_tokens": 128}
 topic = "requests-RUN"
 fields = { request_id = "id", prompt = "prompt", max_tokens = "max_tokens" }
@@ -137,17 +128,6 @@ async def client(worker: WorkerProcess) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_llm_requests_are_answered_on_llm_responses(run: Run) -> None:
-    await run.produce(
-        "llm-requests",
-        {"request_id": "abc123", "prompt": "Explain quantum entanglement.", "timestamp": 1},
-        {"request_id": "abc124", "prompt": "And again.", "timestamp": 2},
-    )
-    records = [record for _, record in await run.consume("llm-responses", 2)]
-    assert {record["request_id"] for record in records} == {"abc123", "abc124"}
-    assert all(record.keys() == {"request_id", "response"} and record["response"] for record in records)
-
-
 async def test_a_reader_that_wants_a_record_a_token_gets_them_and_the_end(run: Run, client: Client) -> None:
     await run.produce("llm-requests", {"request_id": "live", "prompt": "Explain it."})
     answer = await client.answer("blog", "live")
@@ -164,24 +144,6 @@ async def test_records_under_a_constant_user_are_conversations_of_their_own(run:
     await run.produce("llm-requests", {"request_id": "first", "prompt": "a"}, {"request_id": "second", "prompt": "b"})
     for request_id in ("first", "second"):
         assert (await client.answer("blog", request_id)).conversation_id == request_id
-
-
-async def test_user_queries_are_answered_with_their_prompt_and_continue_their_users_conversation(
-    run: Run, client: Client
-) -> None:
-    await run.produce("user-queries", {"userId": "123", "text": "Hi"})
-    ((key, record),) = await run.consume("user-answers", 1)
-    assert (key, record["userId"], record["prompt"]) == ("123", "123", "Hi")
-    assert record["completion"]
-    assert isinstance(record["timestamp"], int)
-    (turn,) = await client.turns_of("123", 1)
-    assert (turn.conversation_id, turn.answer) == ("default", record["completion"])
-    assert turn.request_id.startswith(f"{run.topic('user-queries')}-")
-
-
-async def test_a_page_that_asks_by_id_reads_its_tokens(run: Run, client: Client) -> None:
-    await run.produce("requests", {"id": "1", "prompt": "Hi", "max_tokens": 4})
-    assert len((await client.answer("page", "1")).tokens) == 4
 
 
 async def test_names_lead_into_objects_numbers_are_ids_and_a_tenants_users_are_its_own(
