@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 644,
     "lines of packages beside it": 430,
     "lines of the core": 9_100,
-    "lines of the tests": 87_600,
+    "lines of the tests": 87_640,
     "words of documents written by hand": 37_500,
     "loose files in models": 0,
     "circles between rooms of models": 0,
