@@ -1,7 +1,7 @@
-"""The attempts to answer a replayed request, and its quarantine, as the outermost stage of each answer.
+"""The attempts to answer a replayed request, and its quarantine, as the outermost stage of its answer.
 
 The protocol is in app/delivery/resume/quarantine.py. An attempt is recorded before anything is decided, and again when
-an answer goes on behind a failure or a round of calls.
+an answer goes on behind a failure or a round of calls. A fresh request has none; pipeline.py lets it wait for suspects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 
 from app.answering.kept import Kept
 from app.answering.run import RequestRefused, Run
-from app.answering.stage import Decide, Feature, Generate, Stage
+from app.answering.stage import Decide, Generate, Stage
 from app.delivery.accepted import Former
 from app.delivery.dead_letters import quiet_letter_of
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, Isolation, pause_before, write_attempt
@@ -29,18 +29,8 @@ _QUARANTINED = (
 )
 
 
-class Attempts(Feature):
-    """The attempts of one worker's requests."""
-
-    def __init__(self) -> None:
-        self.isolation = Isolation()
-
-    def stage(self, run: Run) -> Stage:
-        return Attempting(run, self.isolation)
-
-
 class Attempting(Stage):
-    """A request that was not in the log before this ownership has no attempts: it only waits for a suspect."""
+    """Stands around the stages of all features: what is recorded first survives whatever they do to the worker."""
 
     def __init__(self, run: Run, isolation: Isolation) -> None:
         super().__init__(run)
@@ -62,11 +52,7 @@ class Attempting(Stage):
         run.check()
         return await then(plan)
 
-    def generate(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
-        is_free = not self.run.accepted.former.is_replayed and not self._isolation.is_alone
-        return then(job) if is_free else self._attempted(job, then)
-
-    async def _attempted(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
+    async def generate(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
         await self._begin()
         async with aclosing(then(job)) as events:
             async for event in events:
@@ -77,9 +63,6 @@ class Attempting(Stage):
     async def _begin(self) -> None:
         """Begin, or go on with, an attempt to continue the answer from its next token."""
         run, index, count = self.run, self.run.answer.index, self.run.inflight.attempts
-        if not run.accepted.former.is_replayed:
-            await self._isolation.pass_suspect()
-            return
         is_recorded = count.is_recorded and count.from_index == index
         if is_recorded and count.is_beginning:
             return

@@ -16,10 +16,11 @@ import dataclasses
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from app.answering.attempts import Attempting
 from app.answering.batches import Batches
 from app.answering.dialogue import DialogueError
 from app.answering.job import UnsupportedError, job_of, prompt_of
@@ -29,6 +30,7 @@ from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Ending, Generate, Switch, deciding, generating, rounds
 from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
+from app.delivery.resume.quarantine import Isolation
 from app.delivery.resume.tokens import EventTooLargeError
 from app.settings import Settings
 from app.wire.error import ErrorCode
@@ -51,13 +53,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What all answers of a worker share; `features` in the order of their stages (app/features/order.py)."""
+    """What all answers of a worker share; `features` in the order of their stages (app/features/order.py).
+
+    isolation: Of suspects, replayed requests that have been lost with a worker before.
+    """
 
     settings: Settings
     models: ModelRegistry
     rules: MemoryRules
     batches: Batches
     features: Switch
+    isolation: Isolation = field(default_factory=Isolation)
 
 
 class Answering:
@@ -67,6 +73,10 @@ class Answering:
         run = Run(pipeline.settings, pipeline.models, pipeline.rules, pipeline.batches, partition, inflight)
         self.run = run
         self.stages = pipeline.features.stages(run)
+        self._isolation = pipeline.isolation
+        self._is_fresh = not run.accepted.former.is_replayed
+        if not self._is_fresh:
+            self.stages = (Attempting(run, pipeline.isolation), *self.stages)
         run.sees = tuple(stage.see for stage in self.stages)
         inflight.timeline.started = run.accepted.time_of(partition.ownership.clock.now()) * 1_000_000
         self._resumes = run.accepted.former.has_begun
@@ -90,6 +100,9 @@ class Answering:
         if (vain := self.run.accepted.ignored) and former.answer is None:
             message = f"{', '.join(vain)}: no field of a request, so it has no effect"
             await answer.notice(IGNORED, message, {"fields": [*vain]})
+        if self._is_fresh:
+            self.run.check()
+            await self._pass_suspect()
         undecided = [stage for stage in self.stages if not stage.is_decided(former)]
         plan = await deciding(undecided, _decided)(former.plan)
         self.run.check()  # a plan that was made for a request that is stopped is dropped
@@ -105,6 +118,10 @@ class Answering:
         self.run.reads_past = bool(self.run.memory or plan.recalled)
         await self.run.replan(plan)
         answer.continue_after(answer.rounds.until(answer.index))
+
+    async def _pass_suspect(self) -> None:
+        if self._is_fresh and self._isolation.is_alone:
+            await self._isolation.pass_suspect()
 
     async def _round(self) -> Ending:
         """One model reads its prompt and writes."""
@@ -161,6 +178,7 @@ class Answering:
         """The innermost ring: the engine's own events, until the request is stopped."""
 
         async def generate(job: Job) -> AsyncGenerator[StreamEvent, None]:
+            await self._pass_suspect()
             async with self.run.batches.stream(
                 self.run.partition.number, model.engine, job, self.run.inflight
             ) as stream:

@@ -2,7 +2,6 @@
 
 A stage stands around those behind it, in all three rings (app/answering/stage.py). Each stands where it does because:
 
-    attempts     What is recorded first survives whatever the others do to the worker.
     quota        Of a request that its tenant may not send, no model, judge or index sees anything.
     tool_rounds  Results of tools come from outside: the guard inside it reads them like a prompt.
     routing      A fallback begins a new prompt, so the guard inside it hides values from the next model, too.
@@ -16,8 +15,8 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
 
 To remove a feature, delete its module, what names it here, and its field in `Policy` (app/policy/file.py). `best_of`,
 `moderation` and `egress` need no more. The others are fields of `Features`: they have figures (`families_of`), or
-other parts of a worker call them, and the type checker names these places. `attempts` and `retry` are no features:
-every answer has them, so they are in app/answering.
+other parts of a worker call them, and the type checker names these places. `retry` is no feature: every answer has it,
+so it is in app/answering, as the attempts of replayed requests, which stand around all others.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from dataclasses import dataclass
 
 from prometheus_client.core import Metric
 
-from app.answering.attempts import Attempts
 from app.answering.retry import Retry
 from app.answering.stage import Feature
 from app.features.best_of import BestOf
@@ -71,7 +69,6 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
     recall = Recall.of(host)
     cache = Cache.of(host)
     stages: tuple[Feature, ...] = (
-        Attempts(),
         quota,
         tools,
         routing,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from app.delivery.resume.quarantine import Beginning, Isolation
 from tests.simulation.faults import storm
 from tests.simulation.scenario import Simulation
 
@@ -31,6 +32,11 @@ class Mutant:
     make: Callable[[int], Simulation] = storm
     hint: int = 0
     more: tuple[tuple[Any, str, Any], ...] = ()
+
+
+async def enter_at_once(isolation: Isolation, _attempt: int) -> Beginning:
+    isolation._together += 1
+    return Beginning(isolation, is_suspect=False)
 
 
 def find_broken_promise(mutant: str, case: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.delivery.resume import tokens
-from app.delivery.resume.quarantine import Beginning, Isolation
+from app.delivery.resume.quarantine import Isolation
 from app.search.hiding import Hiding
 from app.search.intake import Write
 from tests.simulation.hostile import Hostile, besieged_by
@@ -30,7 +30,7 @@ from tests.simulation.hostile_storms import (
     killed_thrice,
     killed_while_failing,
 )
-from tests.simulation.mutant import Mutant, find_broken_promise
+from tests.simulation.mutant import Mutant, enter_at_once, find_broken_promise
 from tests.simulation.sabotage import MODELS, STAGES
 from tests.simulation.scenario import Conditions, Load, Simulation
 
@@ -120,11 +120,6 @@ async def _counts_failures(stage: Attempting) -> None:
     await _BEGIN(stage)
 
 
-async def _enters_at_once(isolation: Isolation, _attempt: int) -> Beginning:
-    isolation._together += 1
-    return Beginning(isolation, is_suspect=False)
-
-
 async def _nothing(*_: Any) -> None:
     return None
 
@@ -182,7 +177,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "attempts are not apart, and suspects not alone": Mutant(
         attempts, "pause_before", lambda *_: 0.0, killed_thrice,
-        more=((Isolation, "enter", _enters_at_once), (Isolation, "pass_suspect", _nothing)),
+        more=((Isolation, "enter", enter_at_once), (Isolation, "pass_suspect", _nothing)),
     ),
     "an event that is too large is the broker's fault": Mutant(tokens, "RECORD_ERRORS", (), modelled),
     "a rebalance and the end of a worker let go beside each other": Mutant(

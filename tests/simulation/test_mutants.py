@@ -34,7 +34,7 @@ from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions
 from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.answer_log import AnswerLog
-from app.delivery.resume.quarantine import Beginning, Isolation
+from app.delivery.resume.quarantine import Isolation
 from app.delivery.resume.tokens import TokenLog
 from app.faust.arrivals import Arrivals, Place
 from app.features.open_calls import OpenCalls
@@ -68,7 +68,7 @@ from tests.simulation.faults import (
     trouble,
     wide_storm,
 )
-from tests.simulation.mutant import Mutant, find_broken_promise
+from tests.simulation.mutant import Mutant, enter_at_once, find_broken_promise
 from tests.simulation.scenario import Simulation
 
 
@@ -216,11 +216,6 @@ def _whatever_the_conversation(scope: Scope, user_id: str, _conversation: str) -
 
 def _whole_dead_letter(cause: Cause, key: Any, value: Any, headers: Any, **_: Any) -> DeadLetter:
     return DeadLetter(key, value, dead_letter_headers(cause, headers))
-
-
-async def _enter_at_once(isolation: Isolation, _attempt: int) -> Beginning:
-    isolation._together += 1
-    return Beginning(isolation, is_suspect=False)
 
 
 _PASSES = Arrivals.passes
@@ -377,7 +372,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "the head of the audit's chain is not committed": Mutant(commit, "extend", _without_head),
     "errors are not audited": Mutant(kept, "audit_of_request", _audits_no_errors, hint=6),
-    "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=75),
+    "suspects are not isolated": Mutant(Isolation, "enter", enter_at_once, wide, hint=75),
 }
 
 

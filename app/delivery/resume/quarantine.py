@@ -130,18 +130,14 @@ class Isolation:
     """Admits the replayed requests of a worker: first attempts together, suspects one at a time."""
 
     def __init__(self) -> None:
-        self._together = 0
-        self._is_alone = False
-        self._changed = asyncio.Event()
-
-    @property
-    def is_alone(self) -> bool:
+        self.is_alone = False
         """Whether a suspect begins at this moment."""
-        return self._is_alone
+        self._together = 0
+        self._changed = asyncio.Event()
 
     async def pass_suspect(self) -> None:
         """Let the suspect that begins at this moment, if there is one, get to its first token."""
-        if self._is_alone:
+        if self.is_alone:
             with suppress(TimeoutError):
                 async with asyncio.timeout(ALONE_S):
                     await self._changed.wait()
@@ -149,15 +145,15 @@ class Isolation:
     async def enter(self, attempt: int) -> Beginning:
         """Wait until an attempt of that number may begin; call `leave` once it has begun."""
         is_suspect = attempt > 1
-        while self._is_alone or (is_suspect and self._together):
+        while self.is_alone or (is_suspect and self._together):
             await self._changed.wait()
-        self._is_alone = is_suspect
+        self.is_alone = is_suspect
         self._together += not is_suspect
         return Beginning(self, is_suspect=is_suspect)
 
     def _leave(self, *, is_suspect: bool) -> None:
         if is_suspect:
-            self._is_alone = False
+            self.is_alone = False
         else:
             self._together -= 1
         self._changed.set()

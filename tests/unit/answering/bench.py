@@ -17,7 +17,6 @@ from typing import Any, cast
 
 import msgspec
 
-from app.answering.attempts import Attempts
 from app.answering.batches import Batches
 from app.answering.containment import Containment
 from app.answering.pipeline import Pipeline
@@ -351,7 +350,7 @@ async def answered(
     registry, observer = ModelRegistry(*models), _Reported()
     order = _order()
     retry = Retry(registry, next((one.may_name for one in features if isinstance(one, Quota)), lambda *_: True))
-    own = (Attempts(), retry, *features)
+    own = (retry, *features)
     chosen = sorted(own, key=lambda one: order.index(type(one)) if type(one) in order else 99)
     pipeline = Pipeline(
         SETTINGS if settings is None else settings, registry, MemoryRules(10, 10**15), batches(), Switch(chosen)

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from app.answering.attempts import Attempting, Attempts
+from app.answering.attempts import Attempting
+from app.answering.pipeline import Answering
+from app.answering.stage import Decide, Stage
 from app.delivery.accepted import Former
 from app.delivery.inflight import InFlight
 from app.delivery.resume import quarantine
+from app.wire.event import Plan
 from models.interface.generation import FinishReason
-from tests.unit.answering.runs import run_and_stage_of
+from tests.unit.answering.runs import answering_of, run_of
 from tests.unit.delivery.fake_partition import FakeLog, FakePartition
 from tests.unit.delivery.inflight_requests import inflight_of
 from tests.virtual_time import in_virtual_time
@@ -28,15 +31,13 @@ class Log(FakeLog):
 class Bench:
     def __init__(self) -> None:
         self.log = Log()
-        self.attempts = Attempts()
+        self.isolation = quarantine.Isolation()
         self.partition = FakePartition()
         self.partition.ownership.token_log = self.log
         self.partition.ownership.clock.ms = 100_000
 
     def stage_of(self, inflight: InFlight) -> Attempting:
-        _, stage = run_and_stage_of(self.attempts, inflight=inflight, partition=self.partition)
-        assert isinstance(stage, Attempting)
-        return stage
+        return Attempting(run_of(inflight=inflight, partition=self.partition), self.isolation)
 
     async def begin(self, stage: Attempting, index: int = 0) -> None:
         stage.run.answer.index = index
@@ -48,13 +49,6 @@ def replayed(lost: int = 0, lost_at: int = 0) -> InFlight:
     inflight = inflight_of(Former(is_replayed=True))
     inflight.attempts.lost, inflight.attempts.lost_at = lost, lost_at
     return inflight
-
-
-@in_virtual_time
-async def test_fresh_request_writes_no_attempt() -> None:
-    bench = Bench()
-    await bench.begin(bench.stage_of(inflight_of()))
-    assert bench.log.attempts == []
 
 
 @in_virtual_time
@@ -120,3 +114,28 @@ async def test_suspect_that_waits_apart_holds_up_no_other() -> None:
     await bench.begin(bench.stage_of(replayed()))
     assert bench.log.attempts == [(0, 1)]
     waiting.cancel()
+
+
+async def seconds_of(answering: Answering) -> float:
+    began = asyncio.get_running_loop().time()
+    assert (await answering.to_its_end()).finish_reason is not None
+    return asyncio.get_running_loop().time() - began
+
+
+@in_virtual_time
+async def test_fresh_request_waits_for_a_suspect_before_it_decides_and_before_it_is_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def suspecting(plan: Plan, then: Decide) -> Plan:
+        await amid._isolation.enter(2)
+        return await then(plan)
+
+    bench = Bench()
+    behind = answering_of(partition=bench.partition)
+    await behind._isolation.enter(2)
+    assert 2 * quarantine.ALONE_S <= await seconds_of(behind) < 2 * quarantine.ALONE_S + 0.5
+    amid = answering_of(partition=bench.partition)
+    amid.stages = (Stage(amid.run),)
+    monkeypatch.setattr(amid.stages[0], "decide", suspecting)
+    assert quarantine.ALONE_S <= await seconds_of(amid) < quarantine.ALONE_S + 0.5
+    assert bench.log.attempts == []
