@@ -5,6 +5,10 @@
 3. Round: prompt -> job -> events -> what readers get. Stages repeat it: with results of tools, or with another model.
 4. End: write how the answer ends. What it leaves behind (kept.py) is committed by containment.py, in one transaction.
 
+A model that fails is tried once more (`Retrying`), from the last token on, with the same seed. What comes after that,
+another model, is for the routes (app/features/routing), whose stage stands around this one. A request whose model is
+not served ends with an error that names those that are; an answer whose model has gone keeps the tokens that it has.
+
 A model that takes over in the middle continues what readers have: the text so far, as tokens of its own vocabulary, is
 the beginning of its job (`Job.generated`), and its tokens get the answer's next indexes.
 """
@@ -14,11 +18,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+
+import msgspec
 
 from app.answering.attempts import Attempting
 from app.answering.batches import Batches
@@ -27,7 +32,8 @@ from app.answering.job import UnsupportedError, job_of, prompt_of
 from app.answering.kept import kept_bytes
 from app.answering.off_loop import INLINE
 from app.answering.run import Over, RequestRefused, Run
-from app.answering.stage import Ending, Generate, Switch, deciding, generating, rounds
+from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage, Switch, around, parts
+from app.delivery.accepted import Former
 from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.resume.quarantine import Isolation
@@ -36,6 +42,8 @@ from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import FILTERED, IGNORED, OUTSIDE, Plan, TokenEvent
 from app.wire.record_size import MAX_KEPT_BYTES
+from app.wire.request import Request
+from models.files.checkpoint import is_folder
 from models.interface.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
 from models.prompts.builder import BuiltPrompt, PromptError, PromptTooLong
 from models.served.registry import ModelRegistry, ServedModel
@@ -48,7 +56,6 @@ log = logging.getLogger(__name__)
 _OF_REQUESTS = frozenset(
     {ErrorCode.INVALID_REQUEST, ErrorCode.PROMPT_TOO_LONG, ErrorCode.OVERLOADED, ErrorCode.MODEL_NOT_FOUND}
 )
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,7 @@ class Answering:
         self._is_fresh = not run.accepted.former.is_replayed
         if not self._is_fresh:
             self.stages = (Attempting(run, pipeline.isolation), *self.stages)
-        run.sees = tuple(stage.see for stage in self.stages)
+        run.sees = parts(self.stages, "see")
         inflight.timeline.started = run.accepted.time_of(partition.ownership.clock.now()) * 1_000_000
         self._resumes = run.accepted.former.has_begun
 
@@ -89,7 +96,7 @@ class Answering:
             return end
         try:
             await self._decide()
-            return await self._end(await rounds(self.stages, self._round)())
+            return await self._end(await around(self.stages, "round", self._round)())
         except Over as over:
             return await self._end(over.end)
         except RequestRefused as refused:
@@ -104,7 +111,7 @@ class Answering:
             self.run.check()
             await self._pass_suspect()
         undecided = [stage for stage in self.stages if not stage.is_decided(former)]
-        plan = await deciding(undecided, _decided)(former.plan)
+        plan = await around(undecided, "decide", _decided)(former.plan)
         self.run.check()  # a plan that was made for a request that is stopped is dropped
         self.run.read_conversation()  # from here on nothing is awaited: no erasure passes
         if (model := self.run.model_by(plan)) is not None:
@@ -113,8 +120,8 @@ class Answering:
         if size > MAX_KEPT_BYTES and former.answer is None:
             raise RequestRefused(ErrorCode.PROMPT_TOO_LONG, _too_long(size))
         answer.keep_room(size)
-        for stage in self.stages:
-            plan = stage.read(plan, self.run.memory)
+        for read in parts(self.stages, "read"):
+            plan = read(plan, self.run.memory)
         self.run.reads_past = bool(self.run.memory or plan.recalled)
         await self.run.replan(plan)
         answer.continue_after(answer.rounds.until(answer.index))
@@ -126,7 +133,7 @@ class Answering:
     async def _round(self) -> Ending:
         """One model reads its prompt and writes."""
         model, answer = self.run.model(), self.run.answer
-        assert model is not None, "the stage in retry.py has checked it"
+        assert model is not None, "`Retrying` has checked it"
         answer.write_as(model)
         prompt, job = await self._job(model)
         answer.prompt_digest, answer.tells_reasoning = prompt.digest, job.reasoning is not None
@@ -138,7 +145,7 @@ class Answering:
         answer.show_start(prompt)
         if job.max_tokens < 1 or (answer.inherits and job.max_tokens <= len(job.generated)):
             raise Over(End(answer.index, FinishReason.LENGTH, Usage(len(prompt.ids), len(job.generated))))
-        async with aclosing(generating(self.stages, self._engine(model))(job)) as events:
+        async with aclosing(around(self.stages, "generate", self._engine(model))(job)) as events:
             async for event in events:
                 if not isinstance(event, Delta):
                     return event
@@ -240,3 +247,74 @@ def _too_long(size: int) -> str:
         f"the turn has {size} bytes as JSON with its context, calls, results and private values, and a record has room "
         f"for {MAX_KEPT_BYTES}; send less, or begin another turn"
     )
+
+
+MayName = Callable[[str, ServedModel], bool]
+
+
+def has_model(former: Former, models: ModelRegistry) -> bool:
+    """Whether a former owner has decided which model answers, and it is served here, or has begun to answer."""
+    is_served = former.plan.model is None or models.find(former.plan.model) is not None
+    return former.has_begun or (former.plan.is_made and is_served)
+
+
+class Retry(Feature):
+    """`may_name` says whether requests of a tenant may name a model; errors name no others."""
+
+    def __init__(self, models: ModelRegistry, may_name: MayName = lambda _tenant, _model: True) -> None:
+        self.models, self._may_name = models, may_name
+
+    def stage(self, run: Run) -> Stage:
+        return Retrying(run, self)
+
+    def not_served(self, plan: Plan, request: Request) -> RequestRefused:
+        """No model has the name that was asked for. A model that is named by its folder is offered as `default`."""
+        name, tenant = plan.model or request.model, request.tenant or ""
+        usable = (one for one in self.models if self._may_name(tenant, one))
+        names = {name for one in usable for name in one.names if not is_folder(name)}
+        offered = ", ".join(sorted(names)) or "none that this tenant may name"
+        return RequestRefused(ErrorCode.MODEL_NOT_FOUND, f"model: there is no {name!r}; there are: {offered}")
+
+
+class Retrying(Stage):
+    """`_retried`: the version of the model that has had its second try."""
+
+    def __init__(self, run: Run, retry: Retry) -> None:
+        super().__init__(run)
+        self._retry = retry
+        self._retried: str | None = None
+
+    def is_decided(self, former: Former) -> bool:
+        return has_model(former, self._retry.models)
+
+    async def decide(self, plan: Plan, then: Decide) -> Plan:
+        accepted = self.run.accepted
+        if plan.at is None and accepted.at < accepted.record.timestamp:
+            plan = msgspec.structs.replace(plan, at=accepted.at)
+        served = self.run.model_by(plan)
+        if served is None:
+            raise self._retry.not_served(plan, accepted.request)
+        try:
+            return await then(plan)
+        except RequestRefused:  # its error names the model that would have answered
+            self.run.answer.write_as(served)
+            raise
+
+    async def round(self, then: Round) -> Ending:
+        while True:
+            model = self.run.model()
+            if model is None:
+                if self.run.answer.index or self.run.answer.rounds.rounds:  # the tokens that it wrote are kept
+                    raise Over(self.run.ended_by(FinishReason.PARTIAL))
+                raise self._retry.not_served(self.run.answer.plan, self.run.accepted.request)
+            end = await then()
+            if not isinstance(end, Failure) or not self._tries_again(end, model):
+                return end
+
+    def _tries_again(self, failure: Failure, model: ServedModel) -> bool:
+        is_its_own = code_of(failure) is ErrorCode.ENGINE_ERROR
+        if not is_its_own or self._retried == model.model_version or self.run.inflight.stop.reason is not None:
+            return False
+        self._retried = model.model_version
+        log.warning("request %s is tried again after %s", self.run.key, ErrorCode.ENGINE_ERROR)
+        return True

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any, TypeVar, cast
 
 from app.answering.dialogue import Dialogue
 from app.answering.kept import Kept
@@ -33,6 +34,7 @@ Ending = End | Failure
 Decide = Callable[[Plan], Awaitable[Plan]]
 Round = Callable[[], Awaitable[Ending]]
 Generate = Callable[[Job], AsyncGenerator[StreamEvent, None]]
+Ring = TypeVar("Ring", bound=Callable[..., Any])
 
 
 class Feature:
@@ -147,22 +149,13 @@ class Stage:
         """The request is committed. Must not block."""
 
 
-def deciding(stages: Sequence[Stage], innermost: Decide) -> Decide:
-    """Each stage's `decide` around that of the next one."""
-    for stage in reversed(stages):
-        innermost = partial(stage.decide, then=innermost)
+def around(stages: Sequence[Stage], ring: str, innermost: Ring) -> Ring:
+    """Each stage's part in the ring, `decide`, `round` or `generate`, around that of the next one."""
+    for part in reversed(parts(stages, ring)):
+        innermost = cast("Ring", partial(part, then=innermost))
     return innermost
 
 
-def rounds(stages: Sequence[Stage], innermost: Round) -> Round:
-    """Each stage's `round` around that of the next one."""
-    for stage in reversed(stages):
-        innermost = partial(stage.round, then=innermost)
-    return innermost
-
-
-def generating(stages: Sequence[Stage], innermost: Generate) -> Generate:
-    """Each stage's `generate` around that of the next one."""
-    for stage in reversed(stages):
-        innermost = partial(stage.generate, then=innermost)
-    return innermost
+def parts(stages: Sequence[Stage], name: str) -> list[Any]:
+    """The methods of this name that stages have of their own: who has none is not entered."""
+    return [getattr(one, name) for one in stages if getattr(type(one), name) is not getattr(Stage, name)]

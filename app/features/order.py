@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from prometheus_client.core import Metric
 
-from app.answering.retry import Retry
+from app.answering.pipeline import Retry
 from app.answering.stage import Feature
 from app.features.best_of import BestOf
 from app.features.cache.metrics import cache_families

@@ -8,7 +8,7 @@ from functools import partial
 from unittest.mock import patch
 from weakref import WeakSet
 
-from app.answering.retry import Retrying
+from app.answering.pipeline import Retrying
 from app.delivery.inflight import InFlight
 from app.delivery.partition import State
 from models.interface.generation import Failure

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.answering import kept, pipeline
 from app.answering.job import job_of
-from app.answering.retry import Retrying
+from app.answering.pipeline import Retrying
 from app.delivery.marks import PartitionMarks
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey

@@ -23,8 +23,8 @@ from app.wire.event import EventType, TokenEvent
 from tests.simulation.scenario import Load, Simulation
 
 ROOT = f"{Path(__file__).parents[2]}/"
-MOST_FILES = 44
-MOST_RETURNS = 228
+MOST_FILES = 43
+MOST_RETURNS = 220
 
 
 class Alone(Simulation):

@@ -2,7 +2,7 @@
 
     round:  prompt -> engine -> token events, until the answer or its round of calls ends
                ^                                    |
-               '-- the next model of the policy's chain <- a failure that the same model has repeated (retry.py)
+               '-- the next model of the policy's chain <- a failure that the same model has repeated (pipeline.py)
 
 A request that names a model gets that model or an error. What the guard has detected and what was recalled stays when
 only the route is decided anew, because the model of a former owner's policy is not served here.
@@ -17,8 +17,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from app.answering.pipeline import code_of
-from app.answering.retry import has_model
+from app.answering.pipeline import code_of, has_model
 from app.answering.run import Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.audit.records import audit_of_retreat

@@ -19,8 +19,7 @@ import msgspec
 
 from app.answering.batches import Batches
 from app.answering.containment import Containment
-from app.answering.pipeline import Pipeline
-from app.answering.retry import Retry
+from app.answering.pipeline import Pipeline, Retry
 from app.answering.stage import Feature, Switch
 from app.delivery.accepted import Accepted, Former
 from app.delivery.commits.commit import Commit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.answering.retry import Retry
+from app.answering.pipeline import Retry
 from app.answering.run import RequestRefused
 from app.delivery.accepted import Former
 from app.wire.event import Plan
