@@ -7,9 +7,8 @@ that.
 - tools, drawing, embedder: calls in a text; the next token; vectors of texts
 - text, files: from ids to text and calls; the files of a checkpoint, before anything is loaded
 - llama, prompts, structured: decoders of that family; from messages to ids; grammars
-- linear, remote: the form of a weight, and its product; servers that speak OpenAI's API
+- weights, remote: the form of a weight, and its product; servers that speak OpenAI's API
 - compute: one forward pass
-- quantization: GPTQ and narrow weights
 - checkpoints: from a name to a loaded model
 - engine, served, vllm: scheduler and its thread; models that are ready; vLLM
 """

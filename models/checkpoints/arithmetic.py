@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from models.linear.choice import SMALL, FormChoice, Sizes, choose
-from models.linear.int8 import onednn_why_not, why_not
-from models.linear.kinds import PLAIN, Kind, Products
+from models.weights.choice import SMALL, FormChoice, Sizes, choose
+from models.weights.forms import PLAIN, Kind, Products
+from models.weights.int8 import onednn_why_not, why_not
 
 FLOAT32_AT_MOST = 4 << 30
 """Bytes of weights that may still be converted to float32 on a CPU."""
@@ -34,7 +34,7 @@ class Wanted:
 
 def is_served_as_it_is(wanted: Wanted, device: torch.device) -> bool:
     """Whether its linear layers are to be plain, packed or of integers; not by weights that are widened for each
-    product (models/quantization/weight_only.py), which is what `fp8` and a device without such integers have.
+    product (models/weights/narrow.py), which is what `fp8` and a device without such integers have.
     """
     return not wanted.quantize or (wanted.quantize in INTEGERS and why_not(device) is None)
 

@@ -22,11 +22,11 @@ from models.files.checkpoint import CheckpointFiles
 from models.files.errors import CheckpointError, first_line
 from models.files.tokenizer import load_tokenizer
 from models.interface.generation import GenerationDefaults
-from models.linear import PLAIN, Products, replace_layers
-from models.linear.choice import FormChoice
-from models.linear.file_rows import leave_embedding_in_file
 from models.llama import load_llama, read_config
 from models.machine.freed_memory import large_blocks_returned
+from models.weights import PLAIN, Products, replace_layers
+from models.weights.choice import FormChoice
+from models.weights.file_rows import leave_embedding_in_file
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint"]
 

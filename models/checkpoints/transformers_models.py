@@ -14,9 +14,9 @@ import torch
 from models.checkpoints.arithmetic import Wanted, arithmetic, is_served_as_it_is, stored_dtype
 from models.files.checkpoint import CheckpointFiles
 from models.files.errors import CheckpointError
-from models.linear.choice import FormChoice
-from models.linear.int8 import why_not
 from models.machine.gpu import has_gpu
+from models.weights.choice import FormChoice
+from models.weights.int8 import why_not
 
 
 @contextmanager
@@ -76,7 +76,8 @@ def _plain(folder: Path, dtype: torch.dtype, remote_code: bool) -> Any:
 def _quantized(
     folder: Path, config: Any, device: torch.device, choice: FormChoice, quantize: str, remote_code: bool
 ) -> tuple[Any, FormChoice, str]:
-    from models.quantization import WeightOnly, gptq_config, load_gptq, quantize_weights  # only here
+    from models.weights.gptq_loading import gptq_config, load_gptq  # only here
+    from models.weights.narrow import WeightOnly, quantize_weights
 
     if gptq := gptq_config(folder, config):
         if quantize:

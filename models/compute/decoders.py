@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from models.compute.forward import Shape, Weights
-from models.linear.embedding import NarrowEmbedding
-from models.linear.layer import JoinedLinear, ServedLinear
-from models.linear.layout import laid_out
-from models.linear.product import Matrix
 from models.llama.config import CLASSES
 from models.llama.decoder import Linear
+from models.weights.embedding import NarrowEmbedding
+from models.weights.layer import JoinedLinear, ServedLinear
+from models.weights.layout import laid_out
+from models.weights.matrix import Matrix
 
 LLAMAS = frozenset({"LlamaDecoder", *CLASSES.values()})
 GEMMAS = frozenset({"Gemma2ForCausalLM", "Gemma3ForCausalLM"})

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, gelu, silu
 
 from models.compute.attention import attend, masks_of
-from models.linear.int8 import Int8Weight
-from models.linear.product import Matrix, add_low_rank, product
-from models.linear.rows import Rows
+from models.weights.int8 import Int8Weight
+from models.weights.matrix import Matrix, add_low_rank, product
+from models.weights.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)

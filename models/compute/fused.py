@@ -23,9 +23,9 @@ from models.compute.forward import Forward
 from models.compute.kernel_forward import KERNEL_DTYPES, KernelForward, form_of
 from models.files.architectures import LENGTH_DEPENDENT_ROPE, context_limit
 from models.kernels import library as kernels
-from models.linear.replacing import has_integer_layers
-from models.linear.rows import rows_of
 from models.machine.torchscript import compiled
+from models.weights.replacing import has_integer_layers
+from models.weights.rows import rows_of
 
 FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"}) | LENGTH_DEPENDENT_ROPE  # up to `context_limit`
 MOST_ANGLES = 1 << 23

@@ -15,8 +15,8 @@ from torch.nn.functional import embedding
 from models.compute.cache import PAGE_SIZE
 from models.compute.forward import Forward
 from models.kernels.schemas import NORMED, NOTHING, PLAIN, NumberForm
-from models.linear.int8 import Int8Weight, fbgemm_sums, onednn_sums
-from models.linear.product import product
+from models.weights.int8 import Int8Weight, fbgemm_sums, onednn_sums
+from models.weights.matrix import product
 
 LARGE, MOST_KEPT = 1 << 22, 1 << 25
 """From so many logits on, the C library may take their memory from Linux anew in each step: up to 128 MiB are kept."""

@@ -25,8 +25,8 @@ from models.compute.batch import tensor_of
 if TYPE_CHECKING:
     from models.engine.sequence import ScheduledChunk
 from models.files.adapters import Adapter
-from models.linear.product import Matrix, add_low_rank
-from models.linear.rows import Rows, rows_of
+from models.weights.matrix import Matrix, add_low_rank
+from models.weights.rows import Rows, rows_of
 
 Layers = dict[str, tuple[int, int]]
 FUSED = (

@@ -23,7 +23,7 @@ from models.engine.sequence import ScheduledChunk, SequenceState
 from models.files.errors import CheckpointError, first_line
 from models.interface.generation import Job
 from models.interface.token_stream import TokenStream
-from models.linear.replacing import has_integer_layers
+from models.weights.replacing import has_integer_layers
 
 LENGTH = 37
 TAIL = (17, 2, 1)  # the last pieces, from the end: a chunk that sees a cache, then two single tokens

@@ -3,7 +3,7 @@
 On two idle cores, two threads make a step of Gemma 3 270M 1.6 times as fast. Beside other work the first one waits at
 each of a hundred products until the second one has a core: a step has then taken fifty times as long. What a worker
 measures at its start says little about an hour later. So steps with one count and the other take turns now and then,
-and at once where a step mostly waits. Threads change no bit of an answer (models/linear/choice.py).
+and at once where a step mostly waits. Threads change no bit of an answer (models/weights/choice.py).
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ from models.engine.worker import Cancelled, EngineThread, Events, Stopped, Submi
 from models.files.adapters import AdapterFiles
 from models.interface.generation import EngineStats, Failure, FinishReason, Job, StepRows, Stream
 from models.interface.token_stream import TokenStream
-from models.linear.replacing import held_bytes
 from models.machine.freed_memory import large_blocks_returned
 from models.structured import ConstraintCompiler
 from models.text.detokenizer import Vocabulary
+from models.weights.replacing import held_bytes
 
 log = logging.getLogger(__name__)
 STOP_PATIENCE_S = 30.0

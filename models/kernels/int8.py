@@ -1,6 +1,6 @@
 """Rows of float32 become rows of eight-bit integers with a scale each, and products of them float32 again.
 
-The same bits as `int8_product` (models/linear/int8.py).
+The same bits as `int8_product` (models/weights/int8.py).
 """
 
 from __future__ import annotations

@@ -19,10 +19,6 @@ from models.compute.fused import cache_dtype, why_no_kernels
 from models.files.architectures import kv_bytes_per_token
 from models.files.errors import CheckpointError
 from models.interface.chat import ChatMessage, ModelCall
-from models.linear.choice import SMALL
-from models.linear.embedding import NarrowEmbedding
-from models.linear.layer import ServedLinear
-from models.linear.replacing import held_bytes
 from models.prompts.builder import PromptBuilder, PromptError
 from models.prompts.forgery.names_pattern import names_pattern
 from models.prompts.template_features import ToolsIn, user
@@ -37,6 +33,10 @@ from models.served.model_report import (
 from models.text.control_tokens import control_tokens, sources
 from models.text.reasoning import tags_of
 from models.tools.tool import ModelTool
+from models.weights.choice import SMALL
+from models.weights.embedding import NarrowEmbedding
+from models.weights.layer import ServedLinear
+from models.weights.replacing import held_bytes
 
 if TYPE_CHECKING:
     from models.engine import TorchEngine

@@ -59,7 +59,7 @@ class ModelReport:
     """
     threads: Of the processor that compute; None where another device or program computes.
     parameters: None where the engine does not show them.
-    products: The forms of the `layers` and of the `vocabulary` (models/linear/kinds.py), empty under vLLM.
+    products: The forms of the `layers` and of the `vocabulary` (models/weights/forms.py), empty under vLLM.
     without_kernels: Why a CPU's steps are not computed by kernels (models/kernels); None where they are, and elsewhere.
     weights_bytes: As loaded, with copies in another order.
     kv_bytes_per_token: None for an attention that keeps something else.

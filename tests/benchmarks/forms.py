@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy
 from models.checkpoints.loading import Checkpoint, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.interface.generation import Job, Sampling
-from models.linear.replacing import held_bytes
+from models.weights.replacing import held_bytes
 from tests.benchmarks.engine import timed
 from tests.benchmarks.machine import machine
 from tests.benchmarks.processes import ROOT

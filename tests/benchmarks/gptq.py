@@ -22,9 +22,9 @@ os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
 import torch  # noqa: E402
 from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
-from models.quantization.gptq import Layer  # noqa: E402
-from models.quantization.linear import PackedLinear, plain_linear  # noqa: E402
-from models.quantization.weight_only import WeightOnly, quantize_weights  # noqa: E402
+from models.weights.gptq import Layer  # noqa: E402
+from models.weights.gptq_layer import PackedLinear, plain_linear  # noqa: E402
+from models.weights.narrow import WeightOnly, quantize_weights  # noqa: E402
 
 SIZES = {"hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 4}
 ROWS = (1, 4, 8, 32, 64, 128, 256)

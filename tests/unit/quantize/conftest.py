@@ -1,3 +1,3 @@
-from tests.unit.models.quantization.conftest import one_thread
+from tests.unit.models.weights.quantized.conftest import one_thread
 
 __all__ = ["one_thread"]

@@ -12,7 +12,7 @@ from parley_quantize.quality import compare
 
 from models.checkpoints.loading import load_checkpoint
 from tests.unit.models import tiny
-from tests.unit.models.quantization.packer import Format, quantize_checkpoint
+from tests.unit.models.weights.quantized.packer import Format, quantize_checkpoint
 
 ASKED = [
     Example([{"role": "user", "content": "where is my order"}], "the quick brown fox"),

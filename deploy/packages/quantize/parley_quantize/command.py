@@ -87,7 +87,7 @@ def quantize(
     warn_of_unknown_settings()
     note(f"the report runs up to {prompts} prompts on both models: minutes on a CPU; reduce it with --prompts")
     from models.checkpoints.loading import CheckpointError, load_checkpoint
-    from models.quantization.gptq import QuantizationError
+    from models.weights.gptq import QuantizationError
     from parley_quantize.dialogues import CALIBRATION, HELD_OUT, of_file
     from parley_quantize.quality import compare
     from parley_quantize.solver import Recipe

@@ -21,7 +21,7 @@ import torch
 from rapidfuzz.distance import LCSseq
 
 from models.checkpoints.loading import Checkpoint
-from models.linear.replacing import held_bytes
+from models.weights.replacing import held_bytes
 from parley_quantize.dialogues import Example
 
 Progress = Callable[[str, int, int], None]

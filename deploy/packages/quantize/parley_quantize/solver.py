@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from models.files.checkpoint import CheckpointFiles
-from models.quantization.gptq import QuantizationError
+from models.weights.gptq import QuantizationError
 from parley_quantize.dialogues import Example
 
 LONGEST = 2048  # tokens per calibration dialogue

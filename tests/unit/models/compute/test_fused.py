@@ -19,8 +19,8 @@ from models.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.interface.generation import Job
 from models.interface.token_stream import TokenStream
-from models.linear import Kind, Products, replace_layers, replacing
-from models.linear.int8 import onednn_why_not, why_not
+from models.weights import Kind, Products, replace_layers, replacing
+from models.weights.int8 import onednn_why_not, why_not
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
 

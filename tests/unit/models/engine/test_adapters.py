@@ -13,8 +13,8 @@ import torch
 
 from models.engine import EngineOptions, TorchEngine
 from models.interface.generation import FinishReason
-from models.linear import Kind, Products, replace_layers
-from models.linear.int8 import why_not
+from models.weights import Kind, Products, replace_layers
+from models.weights.int8 import why_not
 from tests.unit.models import lora, tiny
 from tests.unit.models.engine.conftest import Oracle
 from tests.unit.models.engine.reading import job, read

@@ -9,7 +9,7 @@ import torch
 
 from models.compute.attention import dense
 from models.engine.threads import FIRST_REST_S, LONGEST_REST_S, MOST_WAITS, PAIRS, Threads
-from models.linear.int8 import (
+from models.weights.int8 import (
     int8_blocks,
     int8_product,
     onednn_int8_blocks,
@@ -17,7 +17,7 @@ from models.linear.int8 import (
     onednn_why_not,
     why_not,
 )
-from models.linear.packed import packed_product, prepack
+from models.weights.packed import packed_product, prepack
 
 STEP_S = 0.05
 BRIEF = 2 * PAIRS + 4

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from models.linear.int8 import why_not
+from models.weights.int8 import why_not
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
 
@@ -18,7 +18,7 @@ ARCHITECTURE = "gemma3_text"
 WIDER = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
 COMPUTE = """
 import hashlib, sys, torch
-from models.linear import Kind, Products, replace_layers
+from models.weights import Kind, Products, replace_layers
 from tests.unit.models.compute.test_fused import both_ways, make
 from tests.unit.models.kernels.test_any_cpu import WIDER
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import gelu, silu
 
-from models.linear.int8 import int8_blocks, int8_product, why_not
+from models.weights.int8 import int8_blocks, int8_product, why_not
 
 EPS = 1e-6
 SIZES = [8, 31, 64, 640]

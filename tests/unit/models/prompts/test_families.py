@@ -20,7 +20,7 @@ from models.interface.generation import ConstraintKind, Delta, End, Job, OutputC
 from tests.unit.models import lora, tiny
 from tests.unit.models.families import FAMILIES, Family
 from tests.unit.models.matrix import COLUMNS, PAGE
-from tests.unit.models.quantization.packer import Format, quantize_checkpoint
+from tests.unit.models.weights.quantized.packer import Format, quantize_checkpoint
 
 PROMPT = [7, 40, 90, 3, 250, 61, 7, 8, 9, 300, 12] * 4
 TOKENS = 16

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from models.checkpoints.loading import Checkpoint, load_checkpoint
-from models.linear import Kind, Products, replace_layers
-from models.linear.file_rows import leave_embedding_in_file
-from models.linear.int8 import why_not
+from models.weights import Kind, Products, replace_layers
+from models.weights.file_rows import leave_embedding_in_file
+from models.weights.int8 import why_not
 from tests.unit.models import tiny
 
 IDS = torch.tensor([[7, 50, 11, 300, 42, 9, 77, 120]])

@@ -5,7 +5,7 @@ import torch
 
 from models.checkpoints.loading import load_checkpoint
 from tests.unit.models import tiny
-from tests.unit.models.quantization.packer import Format, quantize_checkpoint
+from tests.unit.models.weights.quantized.packer import Format, quantize_checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -31,5 +31,5 @@ def make_gptq(tmp_path):
 
 @pytest.fixture
 def warned(caplog):
-    caplog.set_level(logging.WARNING, logger="models.quantization")
-    return lambda: [record.getMessage() for record in caplog.records if record.name.startswith("models.quantization")]
+    caplog.set_level(logging.WARNING, logger="models.weights")
+    return lambda: [record.getMessage() for record in caplog.records if record.name.startswith("models.weights")]

@@ -10,9 +10,9 @@ import torch
 from transformers import LlamaConfig
 
 from models.checkpoints.arithmetic import Wanted, arithmetic, stored_dtype, version_of
-from models.linear import PLAIN, Kind, Products, choice
-from models.linear.choice import CLEARLY, PAYS, SMALL, FormChoice, Sizes, StepPart, choose
-from models.linear.int8 import why_not
+from models.weights import PLAIN, Kind, Products, choice
+from models.weights.choice import CLEARLY, PAYS, SMALL, FormChoice, Sizes, StepPart, choose
+from models.weights.int8 import why_not
 
 CPU = torch.device("cpu")
 SIZES = Sizes(64, 128, 2, 320)
@@ -57,7 +57,7 @@ def test_a_cpu_without_packed_products_keeps_plain_weights(monkeypatch: pytest.M
     def missing(*_: object) -> None:
         raise RuntimeError("not supported")
 
-    monkeypatch.setattr("models.linear.product.prepack", missing)
+    monkeypatch.setattr("models.weights.matrix.prepack", missing)
     assert choose(SIZES, [torch.float32], FORMS).products == PLAIN
 
 
@@ -84,7 +84,7 @@ def test_all_cores_compute_where_that_is_clearly_faster(monkeypatch: pytest.Monk
 
 
 def test_one_line_says_what_was_measured_and_chosen(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="models.linear.choice")
+    caplog.set_level(logging.INFO, logger="models.weights.choice")
     before = torch.get_num_threads()
     found = choose(SIZES, [torch.float32, torch.bfloat16], FORMS)
     assert torch.get_num_threads() == before

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models.linear.product import Matrix, product, scripted_product
-from models.linear.replacing import is_linear, served
-from models.linear.threads import computing_threads
+from models.weights.matrix import Matrix, product, scripted_product
+from models.weights.replacing import is_linear, served
+from models.weights.threads import computing_threads
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from models.linear.threads import computing_threads
+from models.weights.threads import computing_threads
 
 if TYPE_CHECKING:
     Int8Weight = Any

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from models.linear.int8 import (
+from models.weights.forms import Kind
+from models.weights.int8 import (
     int8_blocks,
     int8_product,
     onednn_int8_blocks,
@@ -19,8 +20,7 @@ from models.linear.int8 import (
     onednn_why_not,
     why_not,
 )
-from models.linear.kinds import Kind
-from models.linear.product import matrix_of, scripted_product
+from models.weights.matrix import matrix_of, scripted_product
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.skipif(why_not(CPU) is not None, reason=f"no products of integers: {why_not(CPU)}")
@@ -80,7 +80,7 @@ def test_both_libraries_have_the_same_bits(shape: tuple[int, int], dtype: torch.
 
 def test_a_library_whose_sums_are_others_is_not_used() -> None:
     """So are those of oneDNN's kernels for AVX2, which saturate with an odd number of inputs."""
-    check = "from models.linear.int8 import onednn_why_not; print(onednn_why_not())"
+    check = "from models.weights.int8 import onednn_why_not; print(onednn_why_not())"
     limited = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
     done = subprocess.run([sys.executable, "-c", check], env=limited, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "its sums are others on this CPU"
@@ -102,7 +102,7 @@ def test_a_row_of_zeros_and_a_weight_of_zeros_give_zeros() -> None:
 
 WORST = """
 import sys, torch
-from models.linear.int8 import int8_product, int8_blocks
+from models.weights.int8 import int8_product, int8_blocks
 signs = torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(160)
 weight = torch.stack([torch.ones(640), signs, -signs, torch.linspace(-1, 1, 640)])
 rows = torch.stack([torch.ones(640), -torch.ones(640), signs, torch.linspace(1, -1, 640)])

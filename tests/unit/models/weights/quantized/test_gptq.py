@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from models.quantization.linear import PackedLinear
-from models.quantization.loading import Slot
-from tests.unit.models.quantization.packer import Format
+from models.weights.gptq_layer import PackedLinear
+from models.weights.gptq_loading import Slot
+from tests.unit.models.weights.quantized.packer import Format
 
 FORMATS = [
     Format(bits, sym, act_order, version)

@@ -15,8 +15,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from models.linear.embedding import NarrowEmbedding
-from models.linear.layer import ServedLinear
+from models.weights.embedding import NarrowEmbedding
+from models.weights.layer import ServedLinear
 
 
 @torch.inference_mode()

@@ -6,12 +6,12 @@ import torch
 from models.checkpoints.loading import CheckpointError, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.kernels import library
-from models.linear.int8 import why_not
-from models.linear.replacing import held_bytes, served
-from models.quantization.weight_only import Fp8Linear, Int8Linear
+from models.weights.int8 import why_not
+from models.weights.narrow import Fp8Linear, Int8Linear
+from models.weights.replacing import held_bytes, served
 from tests.unit.models import tiny
-from tests.unit.models.quantization.packer import Format, quantize_checkpoint
-from tests.unit.models.quantization.test_gptq import IDS, differ, logits
+from tests.unit.models.weights.quantized.packer import Format, quantize_checkpoint
+from tests.unit.models.weights.quantized.test_gptq import IDS, differ, logits
 
 
 @pytest.fixture

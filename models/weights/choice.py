@@ -24,10 +24,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.linear.kinds import PLAIN, Kind, Products
-from models.linear.layout import laid_out
-from models.linear.product import Matrix, matrix_of, product
-from models.linear.threads import computing_threads
+from models.weights.forms import PLAIN, Kind, Products
+from models.weights.layout import laid_out
+from models.weights.matrix import Matrix, matrix_of, product
+from models.weights.threads import computing_threads
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.linear.kinds import Kind
-from models.linear.product import Matrix, matrix_of, scripted_product
+from models.weights.forms import Kind
+from models.weights.matrix import Matrix, matrix_of, scripted_product
 
 
 class ServedLinear(nn.Module):

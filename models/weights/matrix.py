@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
 
-from models.linear.int8 import Int8Weight, int8_blocks, int8_product, onednn_int8_blocks, onednn_int8_product
-from models.linear.kinds import Kind
-from models.linear.packed import packed_product, prepack
 from models.machine.torchscript import compiled
+from models.weights.forms import Kind
+from models.weights.int8 import Int8Weight, int8_blocks, int8_product, onednn_int8_blocks, onednn_int8_product
+from models.weights.packed import packed_product, prepack
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.linear.embedding import NarrowEmbedding, keep_narrow
-from models.linear.int8 import VOCABULARY_BLOCK
-from models.linear.kinds import Kind, Products
-from models.linear.layer import JoinedLinear, ServedLinear, joined
 from models.llama.decoder import Linear, LlamaDecoder
+from models.weights.embedding import NarrowEmbedding, keep_narrow
+from models.weights.forms import Kind, Products
+from models.weights.int8 import VOCABULARY_BLOCK
+from models.weights.layer import JoinedLinear, ServedLinear, joined
 
 TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Layers of one module that are given the same tensor."""

@@ -21,8 +21,8 @@ from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.interface.generation import Job, Sampling
 from models.interface.token_stream import TokenStream
-from models.linear import Kind, Products, replace_layers
-from models.linear.int8 import onednn_why_not, why_not
+from models.weights import Kind, Products, replace_layers
+from models.weights.int8 import onednn_why_not, why_not
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import GREEDY, job, read
 from tests.unit.models.engine.schedules import ARCHITECTURES

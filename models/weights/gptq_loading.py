@@ -22,9 +22,9 @@ from transformers import AutoModelForCausalLM
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from models.quantization.gptq import V1, V2, QuantizationError, layer_bits, read_layer
-from models.quantization.int4 import why_not
-from models.quantization.linear import PackedLinear, plain_linear
+from models.weights.gptq import V1, V2, QuantizationError, layer_bits, read_layer
+from models.weights.gptq_layer import PackedLinear, plain_linear
+from models.weights.int4 import why_not
 
 log = logging.getLogger(__name__)
 METHOD = "parley-gptq"

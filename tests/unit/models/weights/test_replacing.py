@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from models.linear import Kind, Products, replace_layers
-from models.linear.embedding import NarrowEmbedding
-from models.linear.int8 import why_not
-from models.linear.packed import prepack
-from models.linear.replacing import held_bytes, is_linear, served
+from models.weights import Kind, Products, replace_layers
+from models.weights.embedding import NarrowEmbedding
+from models.weights.int8 import why_not
+from models.weights.packed import prepack
+from models.weights.replacing import held_bytes, is_linear, served
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
 

@@ -5,11 +5,11 @@ import torch
 
 from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.quantization.linear import PackedLinear
-from models.quantization.weight_only import Int8Linear
+from models.weights.gptq_layer import PackedLinear
+from models.weights.narrow import Int8Linear
 from tests.unit.models import tiny
-from tests.unit.models.quantization.packer import Format, quantize_checkpoint
-from tests.unit.models.quantization.test_gptq import IDS, differ, logits
+from tests.unit.models.weights.quantized.packer import Format, quantize_checkpoint
+from tests.unit.models.weights.quantized.test_gptq import IDS, differ, logits
 
 pytestmark = pytest.mark.gpu
 SHAPE = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}  # what the kernel's tiles divide

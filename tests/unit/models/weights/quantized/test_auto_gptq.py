@@ -10,10 +10,10 @@ from transformers import AutoConfig
 from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.interface.generation import Delta, Job, Sampling
-from models.quantization import gptq_config, load_gptq
-from models.quantization.linear import PackedLinear
+from models.weights.gptq_layer import PackedLinear
+from models.weights.gptq_loading import gptq_config, load_gptq
 
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "gptq"
+FIXTURES = Path(__file__).parents[4] / "fixtures" / "gptq"
 
 
 def expected(name):

@@ -26,12 +26,12 @@ from models.files.adapters import load_adapter
 from models.interface.generation import Job
 from models.interface.token_stream import TokenStream
 from models.kernels import library
-from models.linear import Kind, Products, replace_layers
-from models.linear.int8 import onednn_why_not, why_not
-from models.linear.product import matrix_of, product
-from models.linear.rows import Rows, rows_of
-from models.quantization.int4 import Int4Weight
-from models.quantization.int4 import why_not as why_not_int4
+from models.weights import Kind, Products, replace_layers
+from models.weights.int4 import Int4Weight
+from models.weights.int4 import why_not as why_not_int4
+from models.weights.int8 import onednn_why_not, why_not
+from models.weights.matrix import matrix_of, product
+from models.weights.rows import Rows, rows_of
 from tests.unit.models import lora, tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
 
@@ -192,8 +192,8 @@ def test_a_library_that_differs_with_many_rows_is_asked_for_a_few_at_a_time(monk
         many = 1e-3 if len(given) > 100 else 0.0
         return given @ weight.t() + many
 
-    monkeypatch.setattr("models.linear.rows.product", product_by_other_code)
-    monkeypatch.setattr("models.linear.rows._others", {})
+    monkeypatch.setattr("models.weights.rows.product", product_by_other_code)
+    monkeypatch.setattr("models.weights.rows._others", {})
     assert rows_of([matrix_of(torch.randn(48, 24), None, Kind.PLAIN, FLOAT32)]) == Rows(16, 16)
 
 

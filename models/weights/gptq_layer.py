@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.quantization.gptq import Layer
-from models.quantization.int4 import Int4Weight
+from models.weights.gptq import Layer
+from models.weights.int4 import Int4Weight
 
 
 class PackedLinear(nn.Module):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from models.linear.packed import packed_product, prepack
+from models.weights.packed import packed_product, prepack
 
 DTYPES = (torch.float32, torch.bfloat16)
 

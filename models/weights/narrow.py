@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from models.quantization.linear import plain_linear
+from models.weights.gptq_layer import plain_linear
 
 log = logging.getLogger(__name__)
 FP8 = torch.float8_e4m3fn

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from models.checkpoints.loading import CheckpointError, load_checkpoint
 from tests.unit.models import tiny
-from tests.unit.models.quantization.packer import Format, quantize_checkpoint
+from tests.unit.models.weights.quantized.packer import Format, quantize_checkpoint
 
 LAYER = "model.layers.1.mlp.up_proj"
 
