@@ -28,6 +28,7 @@ from app.telemetry.log_format import faust_logging
 from app.telemetry.start_log import TakeOvers, told_while_it_lasts
 from app.telemetry.telemetry import Telemetry
 from app.telemetry.tracing import TracingError
+from app.watch.watcher import Watcher
 from app.worker import Loaded, Worker, load
 from models.files.errors import CheckpointError
 from tables.store_errors import StoreError
@@ -46,6 +47,7 @@ class ParleyApp(consumer.App):
     loaded: Loaded | None = None
     worker: Worker | None = None
     telemetry: Telemetry
+    watcher: Watcher
     take_overs: TakeOvers
     watching: asyncio.Task[None] | None = None
     held: ExitStack
@@ -83,6 +85,7 @@ class ParleyApp(consumer.App):
         if self.worker is not None:
             await self.worker.release(broken=self.exit_code is not None)
             if await self.group.leave():
+                await self.watcher.left()
                 log.info("the group goes on without this worker")
             else:
                 session_s = self.parley.session_timeout_s
@@ -107,6 +110,7 @@ class ParleyApp(consumer.App):
             end_process(ExitCode.WRONG_USE)
         self.telemetry.start()
         self.watching = asyncio.ensure_future(self.group.watch())
+        self.watcher.serve()
         await super().on_start()
 
     def end_with(self, error: BaseException) -> None:
@@ -176,6 +180,7 @@ def prepare(app: ParleyApp) -> None:
     """Check the setup and load the models; raises `Unusable` and `KafkaAwayError`."""
     with quiet.unheard("aiokafka"):  # it logs each try
         check_setup(app.parley, app.held, (app.conf.web_bind, app.conf.web_port) if app.conf.web_enabled else None)
+    app.watcher.start()
     what, began = _what_is_loaded(app.parley), time.monotonic()
     log.info("Kafka at %s answers; loading %s", app.parley.cluster, what)
     try:
@@ -234,10 +239,11 @@ def create_app(parley: Settings) -> ParleyApp:
     )
     app.parley = parley
     app.held = ExitStack()
-    app.group = FaustGroup(app, parley, lambda: app.worker, app.end_with)
+    app.watcher = Watcher(parley)
+    app.group = FaustGroup(app, parley, lambda: app.worker, app.end_with, app.watcher.joined)
     app.take_overs = TakeOvers(lambda: _about(app))
     app.on_partitions_assigned.connect(_assigned, weak=False)
-    app.telemetry = Telemetry(parley, lambda: app.worker)
+    app.telemetry = Telemetry(parley, lambda: app.worker, lambda: app.watcher.figures)
     app.telemetry.add_pages(app)
     app.on_before_shutdown.connect(_close, weak=False)
     return app

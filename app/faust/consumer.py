@@ -96,6 +96,10 @@ class _Consumer(QuickDelivery, NoGaps, driver.Consumer):
         # aiokafka only logs a goodbye that was not answered, and forgets the coordinator.
         return coordinator.coordinator_id is not None
 
+    def member_id(self) -> str:
+        """What the group calls this life of the member."""
+        return str(self._thread._consumer._coordinator.member_id)  # noqa: SLF001
+
     def coordination_ended(self) -> BaseException | None:
         """Why this member no longer takes part in the group; aiokafka only logs it."""
         consumer = self._thread._consumer  # noqa: SLF001

@@ -37,7 +37,7 @@ _SESSIONS = 2
 
 class FaustGroup:
     """`Source` of the worker that `worker` returns, None before it starts; `failed` is called with an error that must
-    end the process.
+    end the process, `joined` with the member id at each join.
     """
 
     def __init__(
@@ -46,7 +46,9 @@ class FaustGroup:
         settings: Settings,
         worker: Callable[[], Worker | None],
         failed: Callable[[BaseException], None],
+        joined: Callable[[str], None] = lambda _member: None,
     ) -> None:
+        self._joined = joined
         self._app = app
         self._settings = settings
         self._worker = worker
@@ -110,6 +112,7 @@ class FaustGroup:
                     yield record_of(topic, message)
 
     async def _assigned(self, _app: faust.App, assigned: Iterable[TP], **_: Any) -> None:
+        self._joined(self._app.consumer.member_id())
         if (worker := self._worker()) is not None:
             standbys = {tp.partition for tp in self._app.assignor.assigned_standbys()}
             self._arrivals.assign()

@@ -10,6 +10,9 @@ from pydantic_settings import BaseSettings
 
 from app.prices import Prices
 
+_SOCKET_BYTES = 107
+"""Of the path of a Unix socket."""
+
 
 class WorkerSettings(BaseSettings):
     data_dir: Path = Field(Path(".parley/worker"), description="RocksDB tables; each worker needs a folder of its own")
@@ -32,6 +35,11 @@ class WorkerSettings(BaseSettings):
     )
     commit_timeout_s: float = Field(60.0, gt=0, description="longest time of a commit while the broker answers")
     standby_replicas: int = Field(0, ge=0, description="standbys of each partition's tables")
+    watch: str = Field(
+        "child",
+        description="who leaves the group for a worker whose process has died: `child`, a process of its own; the path "
+        "of the socket of `parley watch`; `off`: its session times out",
+    )
     usage_window_s: int = Field(60, ge=0, le=86400, description="length of a usage window; 0: no usage records")
     first_token_objective_s: float = Field(
         0.25,
@@ -49,6 +57,14 @@ class WorkerSettings(BaseSettings):
     @classmethod
     def _empty_policy_is_unset(cls, value: object) -> object:
         return None if value == "" else value
+
+    @field_validator("watch")
+    @classmethod
+    def _watch_is_a_way(cls, value: str) -> str:
+        is_path = "/" in value and len(value.encode()) <= _SOCKET_BYTES
+        if value not in ("child", "off") and not is_path:
+            raise ValueError("must be `child`, `off`, or the path of a socket, of at most 107 bytes")
+        return value
 
     @field_validator("prices")
     @classmethod

@@ -17,6 +17,7 @@ from app.search.index import IndexStats
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.metrics import WorkerMetrics
 from app.telemetry.partitions import partition_families
+from app.telemetry.watch_figures import WatchFigures
 from models.interface.generation import STEP_ROWS, Engine
 
 if TYPE_CHECKING:
@@ -26,8 +27,15 @@ if TYPE_CHECKING:
 class WorkerCollector(Collector):
     """Returns the same metric names whether or not the worker has started."""
 
-    def __init__(self, worker: Callable[[], Worker | None], watch: BrokerWatch, metrics: WorkerMetrics) -> None:
+    def __init__(
+        self,
+        worker: Callable[[], Worker | None],
+        watch: BrokerWatch,
+        metrics: WorkerMetrics,
+        watcher: Callable[[], WatchFigures],
+    ) -> None:
         self._worker = worker
+        self._watcher = watcher
         self._watch = watch
         self._metrics = metrics
 
@@ -48,6 +56,7 @@ class WorkerCollector(Collector):
         yield GaugeMetricFamily(
             "parley:broker_silent_seconds", "Seconds since the broker last answered.", self._watch.silent_s
         )
+        yield from self._watcher().families()
 
 
 def engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:

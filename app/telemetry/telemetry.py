@@ -26,13 +26,19 @@ from app.telemetry.loop_lag import LoopLag
 from app.telemetry.metrics import WorkerMetrics
 from app.telemetry.request_log import RequestLog
 from app.telemetry.tracing import Tracing
+from app.telemetry.watch_figures import WatchFigures
 
 if TYPE_CHECKING:
     from app.worker import Worker
 
 
 class Telemetry:
-    def __init__(self, settings: Settings, worker: Callable[[], Worker | None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        worker: Callable[[], Worker | None],
+        watcher: Callable[[], WatchFigures] = WatchFigures,
+    ) -> None:
         def numbers() -> list[int]:
             running = worker()
             return [] if running is None else list(running.partitions.all)
@@ -50,7 +56,7 @@ class Telemetry:
         self.observer: Observer = Observers(*observers)
         self._loop_lag = LoopLag(self.registry)
         self._log_counter = LogCounter(self.registry, "parley:log_lines")
-        self.registry.register(WorkerCollector(worker, self.watch, metrics))
+        self.registry.register(WorkerCollector(worker, self.watch, metrics, watcher))
         for standard in (ProcessCollector, PlatformCollector, GCCollector):
             standard(registry=self.registry)
 

@@ -1,0 +1,210 @@
+"""A worker's process dies and its watcher leaves the group for it; and what a watcher must never do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+from app.local.kafka import KafkaCluster
+from app.settings import Settings
+from app.watch.brake import MOST
+from app.watch.goodbye import Goodbye, LeaveOutcome
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.worker.client import Client
+from tests.integration.worker.conftest import module_settings
+
+SESSION_S = 15.0
+LEAVES = rb"the watcher leaves \S+ for its member (\S+): (.*) \("
+Start = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def settings(kafka: KafkaCluster, tmp_path: Path) -> Settings:
+    return module_settings(kafka, tmp_path, session_timeout_s=SESSION_S, paced_tokens_per_s=20.0)
+
+
+@pytest.fixture
+def start(settings: Settings, tmp_path: Path) -> Iterator[Start]:
+    """Starts workers of one group, each with a watcher that is ready."""
+    workers: list[WorkerProcess] = []
+
+    def start(name: str = "one", **values: object) -> WorkerProcess:
+        own = settings.model_copy(update={"data_dir": tmp_path / name, **values})
+        workers.append(WorkerProcess(own, tmp_path / f"{name}.log").start())
+        workers[-1].wait_assigned()
+        time.sleep(1.0)
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.kill()
+
+
+def watchers_of(worker: WorkerProcess) -> list[int]:
+    """Processes that watch it, living or not reaped."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            command = stat.with_name("cmdline").read_bytes().split(b"\0")
+            zombie = f" Z {worker.pid} " in stat.read_text()
+            if zombie or (b"app.watch.child" in command and command[-2] == str(worker.pid).encode()):
+                found.append(int(stat.parent.name))
+    return found
+
+
+def until(holds: Callable[[], object], timeout_s: float = 20.0) -> float:
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() < began + timeout_s
+        time.sleep(0.01)
+    return time.monotonic() - began
+
+
+def leaves(worker: WorkerProcess) -> list[tuple[bytes, bytes]]:
+    """(member, outcome) of each."""
+    return re.findall(LEAVES, worker.log.read_bytes())
+
+
+def moved(worker: WorkerProcess) -> int:
+    """How often it has taken partitions over."""
+    return worker.log.read_bytes().count(b"taken over")
+
+
+def test_the_group_goes_on_at_once_when_a_worker_is_killed(start: Start) -> None:
+    one, other = start("one"), start("other")
+    before = moved(other)
+    one.kill()
+    assert until(lambda: moved(other) > before) < SESSION_S / 2
+    until(lambda: not watchers_of(one), 5.0)
+    assert [outcome for _, outcome in leaves(one)] == [b"the group goes on without it"]
+    assert json.loads((one.settings.data_dir / "leaves").read_text())["leaves"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_orderly_end_leaves_no_watcher_and_no_line(start: Start, number: signal.Signals) -> None:
+    one = start()
+    (watcher,) = watchers_of(one)
+    assert os.getsid(watcher) == watcher, "Ctrl-C at a terminal is not for it"
+    rss = re.findall(r"VmRSS:\s*(\d+) kB", Path(f"/proc/{watcher}/status").read_text())
+    assert int(rss[0]) < 40_000
+    one.signal(number)
+    assert one.wait(60.0) == 0
+    until(lambda: not watchers_of(one), 2.0)
+    assert not leaves(one)
+
+
+def test_a_worker_that_is_suspended_or_signalled_through_its_watcher_is_left_alone(start: Start) -> None:
+    one = start()
+    (watcher,) = watchers_of(one)
+    for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        os.kill(watcher, ignored)
+    before = moved(one)
+    one.signal(signal.SIGSTOP)
+    time.sleep(4.0)
+    one.signal(signal.SIGCONT)
+    time.sleep(2.0)
+    assert watchers_of(one) == [watcher]
+    assert not leaves(one)
+    assert moved(one) == before
+
+
+def test_a_watcher_that_dies_is_started_again_and_leaves_for_its_worker(start: Start) -> None:
+    one, other = start("one"), start("other")
+    (watcher,) = watchers_of(one)
+    os.kill(watcher, signal.SIGKILL)
+    until(lambda: watchers_of(one) not in ([], [watcher]), 10.0)
+    assert b"the watcher has ended (-9); tried again" in one.log.read_bytes()
+    assert watcher not in watchers_of(one), "it is reaped"
+    time.sleep(2.0)
+    before = moved(other)
+    one.kill()
+    assert until(lambda: moved(other) > before) < SESSION_S / 2
+
+
+def test_a_crash_loop_is_left_to_the_session(start: Start) -> None:
+    one = start()
+    kept = one.settings.data_dir / "leaves"
+    kept.write_text(json.dumps({"leaves": 7, "times": [time.time() - 50] * MOST}))
+    for watcher in watchers_of(one):
+        os.kill(watcher, signal.SIGKILL)  # the next one reads the file
+    until(lambda: b"tried again" in one.log.read_bytes())
+    until(lambda: len(watchers_of(one)) == 1)
+    time.sleep(2.0)
+    one.kill()
+    until(lambda: b"has died, for the 4th time within 60 s" in one.log.read_bytes())
+    until(lambda: not watchers_of(one), 5.0)
+    assert not leaves(one)
+
+
+def test_a_leave_waits_for_a_broker_that_is_away(tmp_path: Path) -> None:
+    cluster = KafkaCluster(tmp_path / "kafka")
+    cluster.start()
+    try:
+        own = module_settings(cluster, tmp_path, session_timeout_s=20.0)
+        with WorkerProcess(own, tmp_path / "one.log") as one:
+            one.wait_owning(own.partitions)
+            time.sleep(1.0)
+            cluster.nodes[0].kill()
+            one.kill()
+            assert len(watchers_of(one)) == 1
+            cluster.nodes[0].start()
+            until(lambda: leaves(one), 25.0)
+            until(lambda: not watchers_of(one), 2.0)
+            assert leaves(one)[0][1] == b"the group goes on without it"
+    finally:
+        cluster.kill()
+
+
+@pytest.fixture
+async def asked(start: Start) -> AsyncIterator[tuple[WorkerProcess, Client, dict[str, str]]]:
+    """Answers of six seconds are under way."""
+    one = await asyncio.to_thread(start)
+    async with Client(one.settings) as client:
+        users = [client.user() for _ in range(8)]
+        asked = {user: await client.ask(user, max_tokens=120) for user in users}
+        for user, request_id in asked.items():
+            await client.begun(user, request_id)
+        yield one, client, asked
+
+
+async def test_a_leave_for_a_worker_that_lives_costs_no_answer_and_a_former_member_is_unknown(
+    asked: tuple[WorkerProcess, Client, dict[str, str]],
+) -> None:
+    one, client, requests = asked
+    group = one.settings.group
+    member = await member_of(one.settings)
+    goodbye = Goodbye(one.settings.cluster, group)
+    assert await goodbye.leave(member, 5.0) is LeaveOutcome.LEFT
+    for user, request_id in requests.items():
+        answer = await client.answer(user, request_id)
+        assert len(answer.tokens) == 120
+    assert one.exit_code is None
+    assert await member_of(one.settings) != member
+    assert await goodbye.leave(member, 5.0) is LeaveOutcome.UNKNOWN
+    await goodbye.close()
+    await asyncio.to_thread(one.kill)
+    until(lambda: leaves(one), 5.0)
+    assert leaves(one)[0][1] == b"the group goes on without it", "it knows the member of the second join"
+
+
+async def member_of(settings: Settings) -> str:
+    """What the group calls its only member."""
+    admin = AIOKafkaAdminClient(**settings.cluster.options())
+    await admin.start()
+    try:
+        (described,) = await admin.describe_consumer_groups([settings.group])
+        (members,) = [group[5] for group in described.groups]
+        ((member, *_),) = members
+    finally:
+        await admin.close()
+    return str(member)
