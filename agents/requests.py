@@ -26,7 +26,7 @@ from app.delivery.observer import Observer
 from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions
 from app.delivery.record import Record
-from app.delivery.resume.quarantine import AttemptCount, lost_attempts
+from app.delivery.resume.quarantine import Attempt, AttemptCount, lost_attempts
 from app.delivery.resume.recovery import RequestKey
 from app.foreign.source import source_of
 from app.settings import Settings
@@ -94,11 +94,11 @@ class Requests:
     def _admit(self, partition: Partition, inflight: InFlight) -> None:
         accepted, stop = inflight.accepted, inflight.stop
         partition.ownership.inflight_requests[inflight.key] = inflight
-        if on_commit := self._cancels.pop(inflight.key):
+        if self._cancels.remembered and (on_commit := self._cancels.pop(inflight.key)):
             stop.is_cancelled = True
             inflight.on_commit.append(on_commit)
         marks = partition.ownership.marks.of(*accepted.conversation)
-        if on_commit or marks.forbid(accepted.at, accepted.former.begun_at):
+        if stop.is_cancelled or marks.forbid(accepted.at, accepted.former.begun_at):
             stop.now(FinishReason.CANCELLED)
         self._observer.admitted(partition.number, inflight)
         left_s = _left_s(accepted, partition.ownership.clock.now())
@@ -155,23 +155,27 @@ class Requests:
 
 def asked_at(record: Record, clock: BrokerClock) -> int:
     """When the request was sent, in Unix milliseconds: of one that was a foreign record, that record's time."""
-    at, source = clock.time_of(record.timestamp), source_of(record.headers)
+    at, source = clock.time_of(record.timestamp), source_of(record.headers) if record.headers else None
     return at if source is None else min(at, clock.time_of(source.timestamp))
 
 
 def _accepted(partition: Partition, record: Record, request: Request, at: int) -> InFlight:
     """The request, with what the log holds of it if a former owner has begun it."""
-    ownership, key = partition.ownership, (request.user_id, request.request_id)
-    answer = ownership.recovered.answers.pop(key, None)
-    plan = ownership.recovered.plans.pop(key, NO_PLAN)
-    former = Former(answer, plan, is_replayed=ownership.is_replayed(record))
-    ignored = ignored_fields(record.value, record.headers)
-    accepted = Accepted(record, request, at if plan.at is None else plan.at, former, ignored)
-    last = ownership.recovered.attempts.pop(key, None)
+    former, attempts = Former(), AttemptCount()
+    if partition.ownership.is_replayed(record):
+        former, attempts = _former_of(partition, (request.user_id, request.request_id))
+    asked = at if former.plan.at is None else former.plan.at
+    accepted = Accepted(record, request, asked, former, ignored_fields(record.value, record.headers))
+    return InFlight(accepted, attempts=attempts, trace_headers=trace_headers_of(record.headers))
+
+
+def _former_of(partition: Partition, key: RequestKey) -> tuple[Former, AttemptCount]:
+    recovered = partition.ownership.recovered
+    former = Former(recovered.answers.pop(key, None), recovered.plans.pop(key, NO_PLAN), is_replayed=True)
+    last = recovered.attempts.pop(key, None) or Attempt(0, former.position)
     lost = lost_attempts(last, former.position)
     lost -= bool(lost) and partition.begun.get(key) == lost  # that attempt was ours, and we are still here
-    attempts = AttemptCount(lost, former.position, 0 if last is None else last.at)
-    return InFlight(accepted, attempts=attempts, trace_headers=trace_headers_of(record.headers))
+    return former, AttemptCount(lost, former.position, last.at)
 
 
 def _left_s(accepted: Accepted, now: int) -> float | None:

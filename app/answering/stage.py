@@ -158,5 +158,4 @@ def around(stages: Sequence[Stage], ring: str, innermost: Ring) -> Ring:
 
 def parts(stages: Sequence[Stage], name: str) -> list[Any]:
     """The methods of this name that stages have of their own: who has none is not entered."""
-    base = getattr(Stage, name)
-    return [own for one in stages if getattr(own := getattr(one, name), "__func__", None) is not base]
+    return [getattr(one, name) for one in stages if getattr(type(one), name) is not getattr(Stage, name)]

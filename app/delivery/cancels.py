@@ -31,7 +31,7 @@ class Cancels:
     """
 
     def __init__(self) -> None:
-        self._remembered: dict[RequestKey, _Remembered] = {}
+        self.remembered: dict[RequestKey, _Remembered] = {}
         self._of_payer: defaultdict[Payer, dict[RequestKey, None]] = defaultdict(dict)
         self._slots = FairSlots(MOST)
 
@@ -39,9 +39,9 @@ class Cancels:
         self._forget(key)
         payers = payers_of(tenant_of(key[0]) or "", key[0])
         if (refused := self._slots.refused(payers)) is not None:
-            self._forget(next(iter(self._of_payer.get(refused) or self._remembered)))
+            self._forget(next(iter(self._of_payer.get(refused) or self.remembered)))
         expiry = asyncio.get_running_loop().call_later(max(0.0, for_s), self._forget, key)
-        self._remembered[key] = _Remembered(commit, payers, expiry)
+        self.remembered[key] = _Remembered(commit, payers, expiry)
         self._slots.hold(payers)
         for payer in payers:
             self._of_payer[payer][key] = None
@@ -50,7 +50,7 @@ class Cancels:
         """The `commit` of the request's cancel, to be called once the request has ended; None if it was not
         cancelled.
         """
-        remembered = self._remembered.pop(key, None)
+        remembered = self.remembered.pop(key, None)
         if remembered is None:
             return None
         remembered.expiry.cancel()

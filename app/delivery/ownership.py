@@ -119,6 +119,7 @@ class Ownership:
         self._stated_models: tuple[str, ...] = ()
         self._lost_epoch = max(start.handover.lost_epoch, start.handover.epoch)
         self._first_epoch: int | None = None
+        self._is_resumed = False
         self._resume_until: int | None = None  # None: not known yet, so everything inherited is still needed
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.committer = GroupCommitter(
@@ -172,11 +173,13 @@ class Ownership:
     @property
     def resuming(self) -> bool:
         """Whether a request of a former owner may still arrive."""
-        parked = self.offsets[REQUESTS].first_parked()
-        next_one = self.offsets[REQUESTS].next if parked is None or parked >= self.inherited_until else parked
-        if self.recovered and self._resume_until is not None and next_one >= self._resume_until:
-            self.recovered.clear()
-        return self._resume_until is None or bool(self.recovered)
+        if not self._is_resumed and self._resume_until is not None:
+            parked = self.offsets[REQUESTS].first_parked()
+            next_one = self.offsets[REQUESTS].next if parked is None or parked >= self.inherited_until else parked
+            if next_one >= self._resume_until:
+                self.recovered.clear()
+            self._is_resumed = not self.recovered
+        return not self._is_resumed
 
     def is_replayed(self, record: Record) -> bool:
         """Whether the record was in the log before this ownership began, so that a former owner may have begun it."""

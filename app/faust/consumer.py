@@ -12,7 +12,7 @@ from faust.types import TP
 
 from app.faust.arrivals import Arrivals
 from app.faust.open_transactions import OpenTransactions
-from app.faust.tuning import FetchThrottle, NoGaps, NoTables, QuickDelivery, SameLoop, ShortFetches
+from app.faust.tuning import FetchThrottle, NoGaps, NoTables, QuickDelivery, SameLoop
 from app.kafka.fetch_session import use_fetch_sessions
 from app.kafka.reading import cause_of
 
@@ -26,7 +26,6 @@ class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):
         super().__post_init__()
         self.throttle = FetchThrottle(self.app.unhurried)
         self.transactions = OpenTransactions()
-        self.short = ShortFetches()
 
     async def _fetch_records(self, consumer: Any, *args: Any, **kwargs: Any) -> Any:
         fetched = await super()._fetch_records(consumer, *args, **kwargs)
@@ -49,7 +48,6 @@ class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):
             if uncommitted := unknown - offsets.keys():
                 offsets |= await consumer.beginning_offsets(uncommitted)
         assigned = consumer.assignment()
-        self.short.assigned(consumer)
         for at in assigned:
             consumer.seek(at, offsets[at])
             self.app.arrivals.seek(at)

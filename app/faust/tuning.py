@@ -27,7 +27,6 @@ from app.process.recent_rate import RecentRate
 ROUND_S = 0.1
 OFTEN = 30
 AT_ONCE_S = 0.005
-SHORT_MS, SHORT_S = 200, 5.0
 
 
 class _Task:
@@ -172,32 +171,6 @@ class FetchThrottle:
 
     def _assigned(self, consumer: Any) -> list[Any]:
         return [partition for partition in consumer.assignment() if partition.topic in self._unhurried]
-
-
-class ShortFetches:
-    """Fetches that the broker holds for a moment only, for some seconds behind an assignment.
-
-    Faust lets the broker hold a fetch for 1.5 s if there are no records. Partitions are sought and resumed one after
-    the other then, and what joins while a fetch is held waits for its end. An idle worker fetches 0.7 times a second;
-    it would be 5 if all its fetches were so short.
-    """
-
-    def __init__(self) -> None:
-        self._end: asyncio.TimerHandle | None = None
-        self._usual = 0
-
-    def assigned(self, consumer: Any) -> None:
-        fetcher = consumer._fetcher  # noqa: SLF001 - read at each fetch
-        if self._end is None:
-            self._usual = fetcher._fetch_max_wait_ms  # noqa: SLF001
-        else:
-            self._end.cancel()
-        fetcher._fetch_max_wait_ms = min(SHORT_MS, self._usual)  # noqa: SLF001
-        self._end = asyncio.get_running_loop().call_later(SHORT_S, self._restore, fetcher)
-
-    def _restore(self, fetcher: Any) -> None:
-        self._end = None
-        fetcher._fetch_max_wait_ms = self._usual  # noqa: SLF001
 
 
 class NoTables(TableManager):

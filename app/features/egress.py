@@ -52,7 +52,7 @@ class Egress(Feature):
         topic = None if source is None else source.topic
         rules = [one for one in self._rules if one.intake is None or one.intake == topic]
         if by_token := [one for one in rules if one.per == "token"]:
-            run.answer.beside.records_of = partial(_beside, by_token, run)
+            run.answer.go_beside(partial(_beside, by_token, run))
         by_answer = [one for one in rules if one.per == "answer"]
         return Leaving(run, by_answer) if by_answer else None
 

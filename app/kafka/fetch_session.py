@@ -17,19 +17,13 @@ of 13. In a session the broker remembers the partitions and their offsets:
 
 A session belongs to one broker, and a consumer has one fetch at a time on its way to each.
 
-A broker answers the requests of a connection one after the other, and holds a fetch until there are records or its time
-is over, which aiokafka cannot take back: after a rebalance, the fetches of new partitions stood 1.5 s behind the one
-that was under way. So fetches have a connection of their own, and one that is cancelled closes it.
-
 Uses private names of aiokafka, whose version is pinned (app/faust/pins.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
@@ -39,8 +33,6 @@ from aiokafka.protocol.fetch import FetchRequest
 _FIRST_VERSION = 7
 _LAST_EPOCH = 2**31 - 1
 _FULL = 0
-_FETCHES = "fetches"
-"""A group of connections, as aiokafka has one for coordinators."""
 _LOST = frozenset({FetchSessionIdNotFound.errno, InvalidFetchSessionEpoch.errno})
 
 Send = Callable[..., Awaitable[Any]]
@@ -51,46 +43,33 @@ _Offsets = dict[tuple[str, int], tuple[int, int]]
 def use_fetch_sessions(consumer: AIOKafkaConsumer) -> None:
     """Let this consumer fetch in sessions; call it once, at any time."""
     client: Any = consumer._client  # noqa: SLF001 - see above
-
-    def hang_up(node_id: int) -> None:
-        connection = client._conns.pop((node_id, _FETCHES), None)  # noqa: SLF001
-        if connection is not None:
-            connection.close()
-
-    client.send = FetchSessions(client.send, partial(client.send, group=_FETCHES), hang_up).send
+    client.send = FetchSessions(client.send).send
 
 
 class FetchSessions:
     """Stands before a client's `send`, and has a session for each broker."""
 
-    def __init__(
-        self, send: Send, fetch: Send | None = None, hang_up: Callable[[int], None] = lambda _node: None
-    ) -> None:
-        """`fetch` sends over a connection of its own, which `hang_up` closes."""
+    def __init__(self, send: Send) -> None:
         self._send = send
-        self._send_fetch = fetch or send
-        self._hang_up = hang_up
         self._sessions: defaultdict[int, FetchSession] = defaultdict(FetchSession)
 
     async def send(self, node_id: int, request: Any, **options: Any) -> Any:
         if not isinstance(request, FetchRequest):
             return await self._send(node_id, request, **options)
         session = self._sessions[node_id]
-        response = await self._fetch(session, node_id, request)
+        response = await self._fetch(session, node_id, request, options)
         if session.is_lost_in(response):
-            response = await self._fetch(session, node_id, request)
+            response = await self._fetch(session, node_id, request, options)
         if response.API_VERSION >= _FIRST_VERSION:  # aiokafka checks all that were asked for
             request._topics = session.asked(response)  # noqa: SLF001
         return response
 
-    async def _fetch(self, session: FetchSession, node_id: int, request: FetchRequest) -> Any:
+    async def _fetch(self, session: FetchSession, node_id: int, request: FetchRequest, options: dict[str, Any]) -> Any:
         fetch = session.next_fetch(request)
         try:
-            response = await self._send_fetch(node_id, fetch)
-        except BaseException as error:
+            response = await self._send(node_id, fetch, **options)
+        except BaseException:
             session.restart()
-            if isinstance(error, asyncio.CancelledError):
-                self._hang_up(node_id)
             raise
         session.answered(response)
         return response

@@ -23,8 +23,8 @@ from app.wire.event import EventType, TokenEvent
 from tests.simulation.scenario import Load, Simulation
 
 ROOT = f"{Path(__file__).parents[2]}/"
-MOST_FILES = 43
-MOST_RETURNS = 222
+MOST_FILES = 39
+MOST_RETURNS = 216
 
 
 class Alone(Simulation):

@@ -17,7 +17,7 @@ import msgspec
 from aiokafka.structs import RecordMetadata
 
 from app.delivery.accepted import Accepted
-from app.delivery.resume.beside import Beside
+from app.delivery.resume.beside import Beside, RecordsOf
 from app.delivery.resume.tokens import TokenLog
 from app.wire.error import ErrorCode, shortened
 from app.wire.event import (
@@ -100,12 +100,17 @@ class AnswerLog:
         self._prompt_start: str | None = None
         self.gaps: list[float] = []
         self._wrote_at: float | None = None
-        events = [*self._recovered, *([former.end] if former and former.end else [])]
-        self.beside = Beside(tokens, accepted.key, events)
+        self._beside: Beside | None = None
+
+    def go_beside(self, records_of: RecordsOf) -> None:
+        """From now on these records go with each event, and with those of a former owner (beside.py)."""
+        owed = [*self._recovered, *filter(None, [self._accepted.former.end])]
+        self._beside = Beside(self._tokens, self._accepted.key, records_of, owed)
 
     async def send_beside(self, *events: TokenEvent) -> None:
-        """Send what goes with these events, and with those of a former owner (beside.py)."""
-        self._deliveries += await self.beside.send(self._now(), *events)
+        """Send what goes with these events, and what is owed."""
+        if self._beside is not None:
+            self._deliveries += await self._beside.send(self._now(), *events)
 
     def write_as(self, model: ServedModel) -> None:
         """This model writes what follows."""
@@ -409,8 +414,7 @@ class AnswerLog:
 
     async def _send(self, event: TokenEvent) -> None:
         self._deliveries.append(await self._tokens.send(event, self._accepted.record.key, self._trace_headers))
-        if self.beside.records_of is not None:
-            await self.send_beside(event)
+        await self.send_beside(event)
 
 
 def call_id(user_id: str, request_id: str, index: int) -> str:

@@ -23,22 +23,20 @@ RecordsOf = Callable[[TokenEvent], Sequence[Outgoing]]
 
 
 class Beside:
-    """`owed` are the events of a former owner. Without `records_of` nothing goes with them."""
+    """`owed` are the events of a former owner."""
 
-    def __init__(self, tokens: TokenLog, key: RequestKey, owed: Sequence[TokenEvent]) -> None:
-        self.records_of: RecordsOf | None = None
+    def __init__(self, tokens: TokenLog, key: RequestKey, records_of: RecordsOf, owed: Sequence[TokenEvent]) -> None:
         self._tokens = tokens
         self._key = key
+        self._records_of = records_of
         self._owed = tuple(owed)
 
     async def send(self, now: int, *events: TokenEvent) -> list[asyncio.Future[RecordMetadata]]:
         """Hand over what goes with these events, written at `now`, and with those that are owed."""
-        if (records_of := self.records_of) is None:
-            return []
         owed, self._owed = (*self._owed, *events), ()
 
         def under(epoch: int) -> list[Outgoing]:
             stamped = (msgspec.structs.replace(one, epoch=epoch, timestamp=one.timestamp or now) for one in owed)
-            return [record for one in stamped for record in records_of(one)]
+            return [record for one in stamped for record in self._records_of(one)]
 
         return await self._tokens.send_beside(under, self._key)

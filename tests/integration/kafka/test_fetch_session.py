@@ -62,24 +62,3 @@ async def test_each_record_is_read_once_through_pauses_seeks_and_a_broker_that_i
         await records.stop()
         await writer.stop()
     assert found == {partition: list(range(ROUNDS)) for partition in range(PARTITIONS)}
-
-
-async def test_a_fetch_under_way_does_not_hold_back_those_of_a_new_assignment(kafka: KafkaCluster) -> None:
-    settings = Settings(_env_file=None, broker=kafka.broker_setting, partitions=2, topic_prefix="assigned-")
-    await create_topics(settings)
-    old, new = (TopicPartition(settings.topic("tokens"), number) for number in range(2))
-    records = AIOKafkaConsumer(**settings.cluster.options(), fetch_max_wait_ms=8000, auto_offset_reset="earliest")
-    use_fetch_sessions(records)
-    writer = producer(settings.cluster)
-    await records.start()
-    await writer.start()
-    try:
-        await writer.send_and_wait(new.topic, b"1", partition=new.partition)
-        records.assign([old])
-        assert await records.getmany(timeout_ms=500) == {}, "the broker holds this one's fetch"
-        records.assign([old, new])
-        async with asyncio.timeout(4):
-            assert (await records.getone()).value == b"1"
-    finally:
-        await records.stop()
-        await writer.stop()

@@ -53,8 +53,7 @@ def go_back(consumer: Consumer) -> tuple[Any, Arrivals]:
     arrivals = Arrivals(10.0)
     arrivals.assign()
     app = SimpleNamespace(arrivals=arrivals, unread=frozenset({"turns"}))
-    short = SimpleNamespace(assigned=lambda _consumer: None)
-    thread = SimpleNamespace(_ensure_consumer=lambda: consumer, app=app, short=short)
+    thread = SimpleNamespace(_ensure_consumer=lambda: consumer, app=app)
     return asyncio.run(_ConsumerInLoop.seek_to_committed(thread)), arrivals  # type: ignore[arg-type]
 
 

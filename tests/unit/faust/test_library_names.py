@@ -15,7 +15,6 @@ from typing import Any
 import faust
 import pytest
 from aiokafka import AIOKafkaConsumer
-from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
@@ -44,11 +43,10 @@ OVERRIDING = [
     shared_metadata.SharingProducer,
 ]
 OWN = {
-    "leave_group", "member_id", "coordination_ended", "serve",  # of Faust's classes
+    "leave_group", "coordination_ended", "serve",  # of Faust's classes
     "_is_tried_again", "_is_first_warning", "_rescued", "_reads", "_last_offset", "_delivered",  # of `PartitionRecords`
 }  # fmt: skip
 PRIVATE = {
-    AIOKafkaClient: {"_conns"},
     AIOKafkaConnection: {"_protocol"},
     AIOKafkaConsumer: {
         "_client",
@@ -67,7 +65,6 @@ PRIVATE = {
         "coordinator_id",
         "close",
         "fetch_committed_offsets",
-        "member_id",
     },
     fetcher.Fetcher: {"_fetch_min_bytes", "_fetch_max_wait_ms"},
     FetchRequest: {"_topics"},
