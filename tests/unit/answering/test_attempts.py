@@ -123,19 +123,17 @@ async def seconds_of(answering: Answering) -> float:
 
 
 @in_virtual_time
-async def test_fresh_request_waits_for_a_suspect_before_it_decides_and_before_it_is_computed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def suspecting(plan: Plan, then: Decide) -> Plan:
-        await amid._isolation.enter(2)
-        return await then(plan)
+async def test_fresh_request_waits_for_a_suspect_before_it_decides_and_before_it_is_computed() -> None:
+    class Suspecting(Stage):
+        async def decide(self, plan: Plan, then: Decide) -> Plan:
+            await amid._isolation.enter(2)
+            return await then(plan)
 
     bench = Bench()
     behind = answering_of(partition=bench.partition)
     await behind._isolation.enter(2)
     assert 2 * quarantine.ALONE_S <= await seconds_of(behind) < 2 * quarantine.ALONE_S + 0.5
     amid = answering_of(partition=bench.partition)
-    amid.stages = (Stage(amid.run),)
-    monkeypatch.setattr(amid.stages[0], "decide", suspecting)
+    amid.stages = (Suspecting(amid.run),)
     assert quarantine.ALONE_S <= await seconds_of(amid) < quarantine.ALONE_S + 0.5
     assert bench.log.attempts == []
