@@ -31,7 +31,7 @@ from app.answering.stage import Feature
 from app.features.best_of import BestOf
 from app.features.cache.metrics import cache_families
 from app.features.cache.stage import Cache
-from app.features.egress import Egress
+from app.features.foreign.egress import Egress
 from app.features.guard.guard import Guard
 from app.features.guard.masking import Masking
 from app.features.guard.metrics import guard_families

@@ -20,7 +20,7 @@ from app.delivery.resume.beside import Beside
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.written_ahead import WrittenAhead
-from app.features.egress import Leaving
+from app.features.foreign.egress import Leaving
 from app.wire.event import TokenEvent
 from tables import records
 from tables.records import RowChange, Table, Taken

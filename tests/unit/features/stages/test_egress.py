@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.features.egress import Egress
+from app.features.foreign.egress import Egress
 from app.foreign.source import ForeignSource
 from app.policy.file import Policy
 from app.policy.foreign import EgressRules
