@@ -29,9 +29,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -42,23 +41,16 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.commits.commit import Commit, RecordRefusedError
 from app.delivery.commits.handover import Handover
-from app.delivery.dead_letters import error_of_unexpected, letter_of, quiet_letter_of
-from app.delivery.escalation import ESCALATING
 from app.delivery.follower import TopicTask, follow
 from app.delivery.ownership import handover_of
 from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.written_ahead import Written, WrittenAhead
-from app.foreign.formats import decoders_of, fields_of
-from app.foreign.framing import Decode
-from app.foreign.mapping import request_of
-from app.foreign.source import ForeignSource
+from app.features.foreign.intake import IntakeRecords
+from app.foreign.formats import IntakeTopic, foreign_topics
 from app.foreign.topics import create_foreign_topics
 from app.policy.file import Policy
-from app.policy.foreign import IntakeRules
 from app.settings import Settings
-from app.wire.codec import trace_headers_of
-from app.wire.error import ErrorCode, WireError
 from app.wire.ids import partition_for
 from app.wire.record_size import record_bytes
 from tables import records
@@ -83,7 +75,7 @@ _MOST_BYTES = 2 << 20
 class _Reading:
     """A foreign partition that is being read; `stop` lets the task end behind a commit."""
 
-    rules: IntakeRules
+    topic: IntakeTopic
     stop: asyncio.Event
     task: asyncio.Task[None]
 
@@ -92,8 +84,7 @@ class Intake:
     def __init__(self, settings: Settings, clients: Clients, policy: Policy) -> None:
         self._settings = settings
         self._clients = clients
-        self._rules = policy.intake
-        self._decoders = decoders_of(policy)
+        self._topics = foreign_topics(policy).intakes
         self._changed = asyncio.Event()
         self._counts: dict[str, int] = {}
         self._counted_at = -_LAYOUT_S
@@ -106,11 +97,11 @@ class Intake:
 
     async def prepare(self, policy: Policy) -> None:
         """Read the schemas that the policy names, and create the topics that are missing; raises `PolicyError`."""
-        decoders_of(policy)
+        foreign_topics(policy)
         await create_foreign_topics(self._settings, policy)
 
     def use(self, policy: Policy) -> None:
-        self._rules, self._decoders = policy.intake, decoders_of(policy)
+        self._topics = foreign_topics(policy).intakes
         self._counted_at = -_LAYOUT_S
         self._changed.set()
         self._changed = asyncio.Event()
@@ -123,9 +114,9 @@ class Intake:
         reading: dict[TopicPartition, _Reading] = {}
         try:
             while True:
-                changed, wanted = self._changed, {rules.topic: rules for rules in self._rules}
+                changed, wanted = self._changed, self._topics
                 mine = await self._of(partition, wanted)
-                for at in [at for at, one in reading.items() if at not in mine or one.rules != wanted[at.topic]]:
+                for at in [at for at, one in reading.items() if at not in mine or one.topic != wanted[at.topic]]:
                     reading[at].stop.set()
                     await reading.pop(at).task
                 for at in mine - reading.keys():
@@ -136,7 +127,7 @@ class Intake:
                 one.task.cancel()
             await asyncio.gather(*(one.task for one in reading.values()), return_exceptions=True)
 
-    async def _of(self, partition: Partition, wanted: dict[str, IntakeRules]) -> set[TopicPartition]:
+    async def _of(self, partition: Partition, wanted: Mapping[str, IntakeTopic]) -> set[TopicPartition]:
         """The foreign partitions that the owner of this one reads."""
         if not wanted:
             return set()
@@ -150,16 +141,12 @@ class Intake:
         places = [TopicPartition(topic, number) for topic in wanted for number in range(self._counts.get(topic, 0))]
         return {at for at in places if reader_of(at, self._settings.partitions) == partition.number}
 
-    def _start(self, partition: Partition, at: TopicPartition, rules: IntakeRules) -> _Reading:
+    def _start(self, partition: Partition, at: TopicPartition, topic: IntakeTopic) -> _Reading:
         stop = asyncio.Event()
-        ahead = self._ahead if rules.has_one_user else self._ahead_of_users
-        read = _Taking(self._settings, partition, at, rules, self._decoders[at.topic], stop, ahead).read
+        ahead = self._ahead if topic.rules.has_one_user else self._ahead_of_users
+        read = _Taking(self._settings, partition, at, topic, stop, ahead).read
         reader = partial(self._clients.foreign_reader, wait_ms=_POLL_MS)
-        return _Reading(rules, stop, asyncio.create_task(follow(at, reader, partial(_next_of, partition, at), read)))
-
-
-class _TooOldError(WireError):
-    pass
+        return _Reading(topic, stop, asyncio.create_task(follow(at, reader, partial(_next_of, partition, at), read)))
 
 
 class _Taking:
@@ -170,28 +157,22 @@ class _Taking:
         settings: Settings,
         partition: Partition,
         at: TopicPartition,
-        rules: IntakeRules,
-        decode: Decode,
+        topic: IntakeTopic,
         stop: asyncio.Event,
         ahead: WrittenAhead,
     ) -> None:
         self._settings = settings
         self._partition = partition
         self._at = at
-        self._rules = rules
-        self._decode = decode
+        self._records = IntakeRecords(settings, topic, partition.ownership.clock)
         self._stop = stop
-        self._schema_id: int | None = None
-        self._oldest_ms = settings.requests_retention_s * 1000 // 2
-        horizon_s = settings.erased_horizon_s
-        self._horizon_ms = math.inf if horizon_s is None else horizon_s * 1000
         self._ahead = ahead
         self._written: Written = frozenset()
 
     async def read(self, foreign: TopicTask) -> None:
         """Take records until `stop` is set."""
         taken, first = _taken_of(self._partition, self._at), await foreign.position()
-        expected, self._schema_id = taken.next, taken.schema_id
+        expected, self._records.schema_id = taken.next, taken.schema_id
         if expected and first > expected:
             lost = f"{self._at.topic}[{self._at.partition}]: the records {expected} to {first - 1}"
             log.error("%s were deleted before they became requests: they get no answer", lost)
@@ -204,9 +185,9 @@ class _Taking:
                 await self._until_room()
 
     async def _take(self, taken: Sequence[Record], behind: int) -> None:
-        outputs = []
+        outputs: list[Outgoing] = []
         for record in taken:
-            outputs.append(self._output(record))
+            outputs += self._records.outputs_of(record)
             await asyncio.sleep(0)  # a record may have a megabyte
         try:
             await self._commit(outputs, behind)
@@ -215,7 +196,14 @@ class _Taking:
                 for record in taken:
                     await self._take([record], record.offset + 1)
             else:
-                await self._commit([self._reduced(taken[0], str(error))], behind)
+                await self._commit_rejected(taken[0], behind, str(error))
+
+    async def _commit_rejected(self, record: Record, behind: int, reason: str) -> None:
+        both, letter = self._records.rejected(record, reason)
+        try:
+            await self._commit(both, behind)
+        except RecordRefusedError:
+            await self._commit(letter, behind)
 
     async def _until_room(self) -> None:
         """Wait until the users of the newest requests may have more of them, or until reading has to stop."""
@@ -227,7 +215,7 @@ class _Taking:
 
     async def _commit(self, outputs: Sequence[Outgoing], behind: int) -> None:
         key = records.key(self._at.topic, str(self._at.partition))
-        row = RowChange(Table.INTAKE, key, records.encode(Taken(behind, self._schema_id)))
+        row = RowChange(Table.INTAKE, key, records.encode(Taken(behind, self._records.schema_id)))
         committed = partial(self._committed, outputs)
         await self._partition.context.queue.put(Commit(None, (row,), tuple(outputs), delivered=committed))
 
@@ -236,46 +224,6 @@ class _Taking:
         self._written = self._ahead.add(
             (one, receipt) for one, receipt in both if one.topic == self._settings.topic(REQUESTS)
         )
-
-    def _output(self, record: Record) -> Outgoing:
-        """The request made of the record, or its dead letter."""
-        try:
-            return self._request(record)
-        except _TooOldError as error:
-            return letter_of(record, error, self._settings, most_bytes=0)  # no copy of what may be erased
-        except WireError as error:
-            return letter_of(record, error, self._settings)
-        except ESCALATING:
-            raise
-        except Exception as error:  # noqa: BLE001 - of this record
-            return letter_of(record, error_of_unexpected(record, error), self._settings)
-
-    def _request(self, record: Record) -> Outgoing:
-        record.check_readable()
-        clock = self._partition.ownership.clock
-        sent_at = clock.time_of(record.timestamp)
-        if sent_at < clock.now() - self._horizon_ms:
-            days = self._horizon_ms / 86_400_000
-            message = f"the record is older than the {days:.0f} days for which erasures of users are remembered"
-            raise _TooOldError(ErrorCode.INVALID_REQUEST, message)
-        source = ForeignSource(record.topic, record.partition, record.offset, sent_at)
-        most = self._settings.max_prompt_bytes
-        read = fields_of(self._decode, record.value, self._schema_id)
-        made = request_of(self._rules, read.fields, record.key, source, max_prompt_bytes=most)
-        self._schema_id = self._schema_id if read.schema_id is None else read.schema_id
-        return Outgoing(
-            self._settings.topic(REQUESTS),
-            made.user_id.encode(),
-            made.value,
-            [source.header, *trace_headers_of(record.headers)],
-            partition=partition_for(made.user_id, self._settings.partitions),
-            timestamp=max(sent_at, clock.now() - self._oldest_ms),
-        )
-
-    def _reduced(self, record: Record, reason: str) -> Outgoing:
-        """What is left of a record of which Kafka rejects what it leads to."""
-        error = WireError(ErrorCode.INVALID_REQUEST, f"Kafka rejects the request made of this record: {reason}")
-        return quiet_letter_of(record, error, self._settings, most_bytes=0)
 
 
 def reader_of(at: TopicPartition, partitions: int) -> int:

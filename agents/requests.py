@@ -139,6 +139,8 @@ class Requests:
         is_reported = former is not None and former.end is not None
         if refusal.event is not None:
             ownership.refused.add(key)  # a second request with this id is a duplicate from now on
+            told = self._containment.refused(partition, record, refusal.event)
+            refusal = Refusal(refusal.commit.beside(told), refusal.event)
         partition.spawn(self._report_refusal(partition, record, key, refusal, is_reported=is_reported), about=record)
 
     async def _report_refusal(

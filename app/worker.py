@@ -38,7 +38,7 @@ from app.features.guard.judges.judges import Judges
 from app.features.host import WorkerParts
 from app.features.order import features_of
 from app.features.quota.usage_feed import UsageFeed
-from app.foreign.formats import decoders_of
+from app.foreign.formats import foreign_topics
 from app.policy.check import read_policy
 from app.policy.file import NO_POLICY, Policy, PolicyError
 from app.policy.watch import PolicyWatch
@@ -77,7 +77,7 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
     """Load the policy and the models; raises `LoadError`."""
     try:
         policy = read_policy(settings)
-        decoders_of(policy)  # a schema that cannot be used is no reason to join the group
+        foreign_topics(policy)  # a schema that cannot be used is no reason to join the group
         embedder = load_embedder(settings.embedder, background=True) if settings.has_index else None
         guard = Guard(policy, load_judges=partial(Judges, embedder=embedder))
     except (EmbedderError, PolicyError) as error:

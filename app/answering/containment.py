@@ -20,6 +20,7 @@ from app.delivery.escalation import ESCALATING
 from app.delivery.inflight import InFlight, Outcome
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition
+from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.tokens import EventRefusedError, EventTooLargeError
 from app.wire.error import ErrorCode, WireError, shortened
@@ -66,9 +67,9 @@ class Containment:
         except ESCALATING:
             raise
         except Exception as again:  # noqa: BLE001 - of the same request: its record is all that is left
-            await partition.commit(
-                dead_letters.commit_of_unexpected(inflight.accepted.record, again, self._pipeline.settings)
-            )
+            record, end = inflight.accepted.record, _error_event(inflight, *_cause_of(error))
+            commit = dead_letters.commit_of_unexpected(record, again, self._pipeline.settings)
+            await partition.commit(commit.beside(self.refused(partition, record, end)))
             partition.release(inflight)
         else:
             await self._commit(partition, inflight, end, commit, answering)
@@ -100,12 +101,18 @@ class Containment:
         accepted = inflight.accepted
         now = accepted.time_of(partition.ownership.clock.now())
         letter = dead_letters.quiet_letter_of(accepted.record, error, self._pipeline.settings)
-        kept = Kept()
+        kept = Kept(outputs=self.refused(partition, accepted.record, end) if answering is None else ())
         for stage in () if answering is None else answering.stages:
             with suppress(Exception):  # of the same request: another stage still leaves what it has to
                 kept = stage.leave(kept)
         audit = audit_of_request(accepted, inflight.answer, end, now)
         return Commit(accepted.record, (*kept.changes, ended_row(accepted, now)), (*kept.outputs, letter), audit)
+
+    def refused(self, partition: Partition, record: Record, end: TokenEvent) -> tuple[Outgoing, ...]:
+        """What goes with the error of a request that has no stages; nothing if that, too, fails."""
+        with suppress(Exception):
+            return self._pipeline.features.refused(partition, record, end)
+        return ()
 
     async def _commit(
         self, partition: Partition, inflight: InFlight, end: TokenEvent, commit: Commit, answering: Answering | None

@@ -45,6 +45,7 @@ class Kept:
     row: Its turn in the conversation; None if none is remembered.
     is_empty: The answer ended before its first token, so the conversation does not remember it.
     changes, outputs: Other rows, and other records.
+    instead: Records in place of all of them if Kafka rejects one.
     """
 
     turn: Turn | None = None
@@ -52,9 +53,13 @@ class Kept:
     is_empty: bool = False
     changes: tuple[RowChange, ...] = ()
     outputs: tuple[Outgoing, ...] = ()
+    instead: tuple[Outgoing, ...] = ()
 
     def with_output(self, output: Outgoing) -> Kept:
-        return dataclasses.replace(self, outputs=(*self.outputs, output))
+        return self.with_outputs([output])
+
+    def with_outputs(self, outputs: Sequence[Outgoing], instead: Sequence[Outgoing] = ()) -> Kept:
+        return dataclasses.replace(self, outputs=(*self.outputs, *outputs), instead=(*self.instead, *instead))
 
     def with_change(self, change: RowChange) -> Kept:
         return dataclasses.replace(self, changes=(*self.changes, change))
@@ -91,7 +96,7 @@ def commit_of(run: Run, leaves: Sequence[Leave], end: TokenEvent, now: int) -> C
         key = records.key(*accepted.conversation)
         changes.insert(0, RowChange(Table.CONVERSATIONS, key, records.encode(remembered)))
     audit = audit_of_request(accepted, run.answer, end, now)
-    return _within_records(Commit(accepted.record, tuple(changes), tuple(outputs), audit))
+    return _within_records(Commit(accepted.record, tuple(changes), tuple(outputs), audit, instead=kept.instead))
 
 
 def ended_row(accepted: Accepted, now: int) -> RowChange:

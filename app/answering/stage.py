@@ -24,9 +24,11 @@ from app.answering.run import Run
 from app.delivery.accepted import Former
 from app.delivery.inflight import Outcome
 from app.delivery.observer import UNOBSERVED, Observer
+from app.delivery.partition import Partition
+from app.delivery.record import Outgoing, Record
 from app.policy.file import Policy
 from app.policy.watch import PolicyChange
-from app.wire.event import Plan
+from app.wire.event import Plan, TokenEvent
 from models.interface.generation import End, Failure, Job, StreamEvent
 from tables.records import KeptTurn
 
@@ -77,6 +79,10 @@ class Feature:
         """
         return None
 
+    def refused(self, partition: Partition, record: Record, end: TokenEvent) -> Sequence[Outgoing]:  # noqa: ARG002
+        """What goes with the error of a request that no stage has seen."""
+        return ()
+
 
 class Switch:
     """Which features an answer is asked of, so that one that is off costs nothing: those that the policy has on.
@@ -105,6 +111,10 @@ class Switch:
         is_plain = not (run.accepted.former.is_replayed or run.accepted.request.asks)
         asked = self.on if is_plain else self.all
         return tuple(stage for one in asked if (stage := one.stage(run)) is not None)
+
+    def refused(self, partition: Partition, record: Record, end: TokenEvent) -> tuple[Outgoing, ...]:
+        """What goes with the error of a request that no stage has seen."""
+        return tuple(output for one in self.on for output in one.refused(partition, record, end))
 
 
 class Stage:

@@ -75,10 +75,12 @@ def error_of_unexpected(record: Record, error: Exception) -> WireError:
 
 
 def commit_without_output(commit: Commit, reason: str, settings: Settings) -> Commit:
-    """The commit without the output that the broker refused: the record becomes a dead letter without its value."""
+    """The commit with what was meant `instead` of an output that the broker refused, and with a dead letter of the
+    record without its value.
+    """
     if commit.record is None:
         return Commit(None)
     error = WireError(ErrorCode.INVALID_REQUEST, f"Kafka rejects a record that this one leads to: {reason}")
     ended = tuple(change for change in commit.changes if change.table is Table.ENDED)
     letter = quiet_letter_of(commit.record, error, settings, most_bytes=0)
-    return Commit(commit.record, ended, (letter,), commit.audit)
+    return Commit(commit.record, ended, (*commit.instead, letter), commit.audit)

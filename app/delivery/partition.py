@@ -7,6 +7,7 @@ kept here and processed again, because Faust delivers each record once.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import enum
 import logging
 import math
@@ -218,6 +219,9 @@ class Partition:
         except LostError:
             raise
         except Exception as error:  # noqa: BLE001 - of this record; it is not committed as it is, and blocks nothing
+            if commit.instead:
+                await self._commit_without_output(dataclasses.replace(commit, instead=()), reason)
+                return
             where, why = _position_of(commit), type_and_line(error)
             log.critical("partition %s: %s leaves no record behind: %s", self.number, where, why)
             await self.context.queue.put(Commit(commit.record))

@@ -6,29 +6,71 @@ JSON are `msgspec.Raw` until they are read (mapping.py). The registry is not ask
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from app.foreign.avro import avro_reader
 from app.foreign.framing import Decode, Decoded, Read, by_id, of_one
+from app.foreign.passed import source_paths
 from app.foreign.protobuf import protobuf_reader
 from app.policy.file import Policy, PolicyError
-from app.policy.foreign import IntakeRules
+from app.policy.foreign import EgressRules, IntakeRules
 from app.wire import json_codec
 from app.wire.error import ErrorCode, WireError
+from app.wire.ids import is_text
 from app.wire.json_codec import MalformedError
 
+Encode = Callable[[Mapping[str, Any]], bytes]
+"""The value of a foreign record with these fields; raises `MalformedError` for what its format cannot hold."""
 
-def decoders_of(policy: Policy) -> dict[str, Decode]:
-    """How to read each topic of the policy's intakes. Raises `PolicyError` for a schema that cannot be used."""
-    decoders = {}
+
+_LONG = 20
+"""Digits of an integer that is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class EgressTopic:
+    """Where answers are told, and how."""
+
+    rules: EgressRules
+    encode: Encode = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeTopic:
+    """A topic whose records are requests. `paths`: fields that egresses tell again; `refusals`: the egresses that tell
+    of records that give no request.
+    """
+
+    rules: IntakeRules
+    paths: tuple[str, ...]
+    refusals: tuple[EgressTopic, ...]
+    decode: Decode = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTopics:
+    intakes: Mapping[str, IntakeTopic]
+    egresses: tuple[EgressTopic, ...]
+
+
+def foreign_topics(policy: Policy) -> ForeignTopics:
+    """The topics of the policy, read and written. Raises `PolicyError` for a schema that cannot be used."""
+    egresses = tuple(EgressTopic(rules, encoder_of(rules)) for rules in policy.egress)
+    intakes = {}
     for rules in policy.intake:
+        refusals = tuple(one for one in egresses if one.rules.tells_errors and one.rules.is_of(rules.topic))
+        paths = source_paths(policy.egress, rules.topic)
         try:
-            decoders[rules.topic] = decoder_of(rules)
+            intakes[rules.topic] = IntakeTopic(rules, paths, refusals, decoder_of(rules, paths))
         except PolicyError as error:
             raise PolicyError(f"policy: the intake of {rules.topic}: {error}") from None
-    return decoders
+    return ForeignTopics(intakes, egresses)
 
 
 def fields_of(decode: Decode, value: bytes | None, known: int | None = None) -> Decoded:
@@ -45,22 +87,47 @@ def decode_json(value: bytes, _known: int | None = None) -> Decoded:
     return Decoded(json_codec.decode(value, dict[str, msgspec.Raw]))
 
 
-def decoder_of(rules: IntakeRules) -> Decode:
-    """How to read the records of an intake. Raises `PolicyError` for a schema that cannot be used."""
+def salvaged(rules: IntakeRules, value: bytes | None) -> dict[str, Any]:
+    """What can be read of a record that is refused as a whole: texts and numbers at the top level of JSON."""
+    if rules.format != "json":
+        return {}
+    try:
+        text = json_codec.top_level(json_codec.without_mark(value or b"")).decode(errors="replace")
+        fields = json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < _LONG else 0)
+    except (ValueError, RecursionError):
+        return {}
+    # A 0 may stand for what is nested.
+    found = fields.items() if isinstance(fields, dict) else ()
+    return {name: one for name, one in found if isinstance(one, str | int | float) and one and _is_whole(one)}
+
+
+def _is_whole(value: str | float) -> bool:
+    return not isinstance(value, str) or ("\ufffd" not in value and is_text(value))
+
+
+def encoder_of(_rules: EgressRules) -> Encode:
+    return json_codec.encode
+
+
+def decoder_of(rules: IntakeRules, others: Collection[str] = ()) -> Decode:
+    """How to read the records of an intake; `others`: fields beside those of the rules. Raises `PolicyError` for a
+    schema that cannot be used.
+    """
     if rules.format == "json":
         return decode_json
+    paths = rules.paths.union(others)
     if isinstance(rules.schema, dict):
-        return by_id({int(number): _reader(rules, path) for number, path in rules.schema.items()})
-    return of_one(_reader(rules, rules.schema or ""))
+        return by_id({int(number): _reader(rules, path, paths) for number, path in rules.schema.items()})
+    return of_one(_reader(rules, rules.schema or "", paths))
 
 
-def _reader(rules: IntakeRules, file: str) -> Read:
+def _reader(rules: IntakeRules, file: str, paths: Collection[str]) -> Read:
     path = Path(file)
     try:
         content = path.read_bytes()
     except OSError as error:
         raise PolicyError(f"schema {path}: {error.strerror or error}") from None
-    names = {part for theirs in rules.paths for part in (theirs, *theirs.split("."))}
+    names = {part for theirs in paths for part in (theirs, *theirs.split("."))}
     if rules.format == "avro":
         return avro_reader(path, content, names)
     return protobuf_reader(path, content, rules.message or "", names)

@@ -1,4 +1,4 @@
-"""From foreign fields to those of a request, and from those of a turn to foreign ones."""
+"""From foreign fields to those of a request."""
 
 from __future__ import annotations
 
@@ -12,28 +12,26 @@ from msgspec import UNSET
 from app.foreign import refusals
 from app.foreign.refusals import Lack
 from app.foreign.source import ForeignSource
-from app.policy.foreign import EACH, EgressRules, IntakeRules
+from app.policy.foreign import EACH, IntakeRules
 from app.policy.templates import parts_of
 from app.wire import json_codec
 from app.wire.codec import PROMPTS, decode
 from app.wire.error import ErrorCode, WireError
-from app.wire.event import TokenEvent
-from app.wire.ids import SEPARATOR
+from app.wire.ids import SEPARATOR, is_request_id, is_user_id
 from app.wire.json_codec import MalformedError
 from app.wire.request import Request
-from app.wire.turn import Turn
 from app.wire.validation import validate_request
 
 _NULL = msgspec.Raw(b"null")
-_IDS = ("request_id", "user_id", "conversation_id")
-"""Others have numbers for ids."""
+_IDS = frozenset({"request_id", "user_id", "conversation_id"})
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A request made of a foreign record: its user, and its value on `requests`."""
+    """A request made of a foreign record: its user, whether it may be stored, and its value on `requests`."""
 
     user_id: str
+    store: bool
     value: bytes
 
 
@@ -48,10 +46,7 @@ def request_of(
     except MalformedError as error:
         raise WireError(ErrorCode.INVALID_REQUEST, str(error)) from None
     given = {**rules.constants, **{name: one for name, one in found.items() if one is not UNSET and one is not None}}
-    named = given.get("user_id")
-    if named is None or named == "":
-        named = None if rules.user_id else _text(key)
-    user = named if named is not None else source.request_id if rules.user_id == EACH else rules.user_id
+    named, user = _users(rules, given.get("user_id"), key, source)
     prompts = [name for name in PROMPTS if name in given]
     for name in [*([] if prompts else [_first_prompt(rules)]), *([] if user is not None else ["user_id"])]:
         if name not in rules.templates:
@@ -64,16 +59,57 @@ def request_of(
     given.setdefault("request_id", source.request_id)
     if named is None:
         given.setdefault("conversation_id", given["request_id"])
-    if rules.tenant is not None and isinstance(user, str):
-        given["tenant"], user = rules.tenant, f"{rules.tenant}{SEPARATOR}{user}"
-    given["user_id"] = user
+    if rules.tenant is not None:
+        given["tenant"] = rules.tenant
+    given["user_id"] = _of_tenant(rules, user)
     made = json_codec.encode(given)
     try:
         request = decode(Request, made)
         validate_request(request, request.user_id.encode(), max_prompt_bytes=max_prompt_bytes)
     except WireError as error:
         raise refusals.translated(rules, error) from None
-    return Made(request.user_id, made)
+    return Made(request.user_id, request.store, made)
+
+
+def named_in(
+    rules: IntakeRules, fields: Mapping[str, Any], key: bytes | None, source: ForeignSource, *, is_whole: bool
+) -> tuple[str | None, str | None]:
+    """The `request_id` and the `user_id` of a record that gives no request, as far as they can be read; `is_whole`:
+    these are all its fields.
+    """
+    request_id, named = (_id_in(rules, fields, name) for name in ("request_id", "user_id"))
+    if request_id is None and (is_whole or "request_id" not in {*rules.fields, *rules.templates}):
+        request_id = source.request_id
+    user = _of_tenant(rules, _users(rules, named, key, source)[1])
+    return request_id if is_request_id(request_id) else None, user if is_user_id(user) else None
+
+
+def _id_in(rules: IntakeRules, fields: Mapping[str, Any], name: str) -> Any:
+    lacks: list[Lack] = []
+    try:
+        if name in rules.templates:
+            text = _filled(fields, name, rules.templates[name], lacks)
+            return None if lacks else text
+        value = at_path(fields, rules.fields[name]) if name in rules.fields else UNSET
+        return None if value is UNSET else _as_id(_value_of(value))
+    except MalformedError:
+        return None
+
+
+def _as_id(value: Any) -> Any:
+    """Others have numbers for ids."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _users(rules: IntakeRules, named: Any, key: bytes | None, source: ForeignSource) -> tuple[Any, Any]:
+    """The user that the record names, None if it names none, and whose request it is."""
+    if named is None or named == "":
+        named = None if rules.user_id else _text(key)
+    return named, named if named is not None else source.request_id if rules.user_id == EACH else rules.user_id
+
+
+def _of_tenant(rules: IntakeRules, user: Any) -> Any:
+    return f"{rules.tenant}{SEPARATOR}{user}" if rules.tenant is not None and isinstance(user, str) else user
 
 
 def _found(rules: IntakeRules, fields: Mapping[str, Any]) -> tuple[dict[str, Any], list[Lack]]:
@@ -82,9 +118,7 @@ def _found(rules: IntakeRules, fields: Mapping[str, Any]) -> tuple[dict[str, Any
     """
     lacks: list[Lack] = []
     found = {name: _value_of(at_path(fields, theirs)) for name, theirs in rules.fields.items()}
-    for name in _IDS:
-        if isinstance(found.get(name), int) and not isinstance(found[name], bool):
-            found[name] = str(found[name])
+    found |= {name: _as_id(found[name]) for name in _IDS & found.keys()}
     for name, template in rules.templates.items():
         found[name] = _filled(fields, name, template, lacks)
     return found, lacks
@@ -108,13 +142,6 @@ def _as_text(value: Any) -> str:
         text = bytes(value)
         return str(json_codec.decode(text, str)) if text.startswith(b'"') else text.decode()
     return value if isinstance(value, str) else json_codec.encode(value).decode()
-
-
-def record_of(rules: EgressRules, own: Turn | TokenEvent) -> bytes:
-    """The foreign record of a turn, or of an event."""
-    plain = msgspec.to_builtins(own)
-    values = {theirs: at_path(plain, name) for theirs, name in rules.fields.items()}
-    return json_codec.encode({theirs: None if value is UNSET else value for theirs, value in values.items()})
 
 
 def at_path(fields: Mapping[str, Any], path: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from app.policy.constants import constant_bytes
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, Policy, PolicyError
-from app.policy.foreign import foreign_mistakes
+from app.policy.foreign import SOURCE, foreign_mistakes
 from app.policy.mistakes import read_table
 from app.policy.templates import literal_bytes
 from app.settings import Settings
@@ -46,11 +46,19 @@ def checked(path: Path, settings: Settings) -> tuple[Policy, list[str]]:
     mistakes += foreign_mistakes(policy.intake, policy.egress, settings.own_topics())
     mistakes += _of_intakes(policy, settings.max_prompt_bytes)
     if policy.guard.pii == "redact":
-        for at, rules in enumerate(policy.egress):
-            if rules.per == "token":
-                kept = "what guard.pii = 'redact' keeps nowhere"
-                mistakes.append(f"egress[{at}].per: 'token' would keep on {rules.topic!r} {kept}")
+        mistakes += _of_redaction(policy)
     return policy, mistakes
+
+
+def _of_redaction(policy: Policy) -> Iterator[str]:
+    for at, rules in enumerate(policy.egress):
+        would = f"would keep on {rules.topic!r} what guard.pii = 'redact' keeps nowhere"
+        if rules.per == "token":
+            yield f"egress[{at}].per: 'token' {would}"
+        for path in sorted({path for path in rules.fields.values() if path.startswith(SOURCE)}):
+            read = [one for one in policy.intake if rules.is_of(one.topic) and one.is_read(path.removeprefix(SOURCE))]
+            if read:
+                yield f"egress[{at}].fields: {path!r} {would}: models read it of the records of {read[0].topic!r}"
 
 
 def _toml(path: Path) -> dict[str, Any]:

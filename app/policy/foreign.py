@@ -27,7 +27,10 @@ TEMPLATED = ("prompt", "request_id", "user_id", "conversation_id")
 """The texts of a request that a template can make."""
 EACH = "*"
 """As the `user_id` of an intake: each record is a user of its own."""
-_OF_TURNS = frozenset(Turn.__struct_fields__) - {"private"}
+SOURCE, METADATA, USER_NAME = "source.", "metadata.", "user_name"
+_OPEN = frozenset({"source", "metadata"})
+_PASSED = _OPEN | {USER_NAME}
+_OF_TURNS = (frozenset(Turn.__struct_fields__) - {"private"}) | {"error"}
 _OF_TOKENS = frozenset(TokenEvent.__struct_fields__) - {
     "notice", "logprobs", "prompt_digest", "prompt_logprobs", "prompt_start", "tool_call_deltas"
 }  # fmt: skip
@@ -83,6 +86,12 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for why in constant_mistakes(constants, {**self.fields, **self.templates}):
             yield Mistake("constants fields", f"constants: {why}")
 
+    def is_read(self, path: str) -> bool:
+        """Whether a model reads that field of the record, or a part of it."""
+        texts = [self.fields[name] for name in PROMPTS if name in self.fields]
+        read = (*texts, *paths_of(self.templates.get("prompt", "")))
+        return any(f"{path}.".startswith(f"{one}.") or f"{one}.".startswith(f"{path}.") for one in read)
+
     @property
     def has_one_user(self) -> bool:
         """Whether all records are one user's, so that one partition answers them."""
@@ -123,27 +132,45 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class EgressRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which records an answer leaves on a topic.
 
-    fields: The foreign name to a field of `turns`, or of `tokens`; `usage.completion_tokens` is a field of an object.
-    per: One record when the `answer` has ended in `done`, or one for each `token` event and the end.
+    fields: The foreign name to a field of `turns`, or of `tokens`; `usage.completion_tokens` is a field of an object,
+        `source.NAME` a field of the sender's record, `metadata.NAME` one of the request's, `user_name` the user without
+        its tenant.
+    per: One record when the `answer` has ended, or one for each `token` event and the end.
+    on: Which ends leave one. With `error`, so do requests that are refused before they have an answer.
     intake: Only answers to records of this topic.
     """
 
     topic: str
     fields: dict[str, str]
     per: Literal["answer", "token"] = "answer"
+    on: tuple[Literal["done", "error"], ...] = ("done",)
     intake: str | None = None
+
+    @property
+    def tells_errors(self) -> bool:
+        return "error" in self.on
+
+    def is_of(self, topic: str | None) -> bool:
+        """Whether it tells of the requests that were records of that topic; None: of those that were nobody's."""
+        return self.intake is None or self.intake == topic
 
     def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
         yield from _topic_mistakes(self.topic)
         if not self.fields:
             yield Mistake("fields", "fields: is empty")
+        if not self.on or len({*self.on}) < len(self.on):
+            yield Mistake("on", "on: names 'done', 'error' or both, each once")
+        elif self.per == "token" and "done" not in self.on:
+            yield Mistake("per on", "on: per = 'token' tells what is written of all answers, so 'done' belongs there")
         known = _OF_TURNS if self.per == "answer" else _OF_TOKENS
-        for one in _unknown("fields", [path.partition(".")[0] for path in self.fields.values()], known):
+        for one in _unknown("fields", [path.partition(".")[0] for path in self.fields.values()], known | _PASSED):
             yield Mistake("per", one.why)
         for path in self.fields.values():
             name, dot, inner = path.partition(".")
-            if dot and name in known and inner not in _OBJECTS.get(name, ()):
+            if name in _OPEN and not inner:
+                yield Mistake("", f"fields: {name!r} needs the name of a field, as {name}.NAME")
+            elif dot and name in known | _PASSED - _OPEN and inner not in _OBJECTS.get(name, ()):
                 there_are = ", ".join(sorted(_OBJECTS.get(name, ()))) or "none"
                 yield Mistake("per", f"fields: {name!r} has no field {inner!r}; there are {there_are}")
 
@@ -160,16 +187,17 @@ def foreign_mistakes(
     yield from (f"{path}.topic: {topic!r} is a topic of Parley's own" for path, topic in named if topic in own)
     for topic in sorted({topic for topic in topics if topics.count(topic) > 1}):
         yield f"intake: two tables read {topic!r}"
-    seen: set[tuple[str, str | None, str]] = set()
+    seen: set[tuple[str, str | None, str, str]] = set()
     for at, rules in enumerate(egresses):
         if rules.topic in topics:
             yield f"egress[{at}]: {rules.topic!r} is the topic of an intake, which would answer the answers"
         if rules.intake is not None and rules.intake not in topics and len(topics) == len(intakes):
             there_are = ", ".join(topics) or "none"
             yield f"egress[{at}].intake: there is no intake of {rules.intake!r}; there are {there_are}"
-        if rules.topic and (rules.topic, rules.intake, rules.per) in seen:
+        ends = {(rules.topic, rules.intake, rules.per, end) for end in rules.on}
+        if rules.topic and not ends.isdisjoint(seen):
             yield f"egress[{at}]: another table writes the same answers to {rules.topic!r}"
-        seen.add((rules.topic, rules.intake, rules.per))
+        seen |= ends
 
 
 def _topic_mistakes(topic: str) -> Iterator[Mistake]:

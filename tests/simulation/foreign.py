@@ -16,8 +16,8 @@ from app.wire.turn import Turn
 from tests.foreign_reader import read
 from tests.simulation.broker import Broker, Entry
 
-ASKS, PINGS, ANSWERS, PONGS, WORDS = "asks", "pings", "answers", "pongs", "words"
-PARTITIONS = {ASKS: 3, PINGS: 1, ANSWERS: 2, PONGS: 1, WORDS: 2}
+ASKS, PINGS, ANSWERS, PONGS, WORDS, REPORTS = "asks", "pings", "answers", "pongs", "words", "reports"
+PARTITIONS = {ASKS: 3, PINGS: 1, ANSWERS: 2, PONGS: 1, WORDS: 2, REPORTS: 2}
 INTAKE = (
     IntakeRules(
         topic=ASKS, fields={"request_id": "id", "user_id": "user.name", "prompt": "text", "max_tokens": "length"}
@@ -27,6 +27,18 @@ INTAKE = (
 EGRESS = (
     EgressRules(topic=ANSWERS, fields={"id": "request_id", "who": "user_id", "said": "answer"}),
     EgressRules(topic=PONGS, intake=PINGS, fields={"id": "request_id", "said": "answer"}),
+    EgressRules(
+        topic=REPORTS,
+        intake=ASKS,
+        on=("done", "error"),
+        fields={
+            "id": "request_id",
+            "who": "user_name",
+            "said": "answer",
+            "error": "error.code",
+            "sent": "source.sent",
+        },
+    ),
     EgressRules(
         topic=WORDS,
         per="token",
@@ -52,7 +64,8 @@ def send(broker: Broker, chance: random.Random, request: Mapping[str, object]) -
     else:
         at = TopicPartition(ASKS, chance.randrange(PARTITIONS[ASKS]))
         fields = {"id": request["request_id"], "user": {"name": request["user_id"]}, "text": request["prompt"]}
-        record = {**fields, "length": request["max_tokens"], "theirs": [1, 2]}
+        sent = len(_visible(broker, ASKS))
+        record = {**fields, "length": request["max_tokens"], "theirs": [1, 2], "sent": sent}
     broker.append(at, chance.choice((None, b"\xff", b"their key")), json.dumps(record).encode())
 
 
@@ -99,7 +112,39 @@ def wrong_foreign(
                 wrong.append(f"{place} has {made[place]} requests and {letters.get(place, 0)} dead letters")
     wrong += _wrong_egress(broker, ANSWERS, [{"id": t.request_id, "who": t.user_id, "said": t.answer} for t in turns])
     told = [{"id": t.request_id, "said": t.answer} for t in turns if t.user_id == "pinger" and t.request_id in pinged]
+    wrong += _wrong_reports(broker, letters, turns)
     return wrong + _wrong_egress(broker, PONGS, told) + _wrong_words(broker, turns)
+
+
+def _wrong_reports(broker: Broker, letters: Mapping[tuple[str, int, int], int], turns: Sequence[Turn]) -> list[str]:
+    """Each record of an intake leaves one record of how it ended, with what its sender wrote beside it. Of several with
+    one id, the first counts, as for requests.
+    """
+    answers = {(turn.user_id, turn.request_id): turn.answer for turn in turns}
+    erased = {(turn.user_id, turn.request_id) for turn in turns if not turn.prompt}
+    wanted: dict[object, tuple[str | None, list[int | None]]] = {}
+    for entry in _visible(broker, ASKS):
+        place = f"{ASKS}-{entry.partition}-{entry.offset}"
+        if letters.get((ASKS, entry.partition, entry.offset)):
+            wanted[place] = None, [None]
+            continue
+        asked = json.loads(entry.value or b"")
+        key = (asked["user"]["name"], asked["id"])
+        wanted.setdefault(key, (answers.get(key), []))[1].append(asked["sent"])
+    told: Counter[object] = Counter()
+    wrong = []
+    for entry in _visible(broker, REPORTS):
+        one = json.loads(entry.value or b"")
+        places = (one["id"], (entry.key or b"").decode())
+        key = next((place for place in places if place in wanted), (one["who"], one["id"]))
+        told[key] += 1
+        answer, sent = wanted.get(key, ("nobody asked", []))
+        may_tell = [] if key in erased else sent
+        may_hide = [None] if answer is None or key in erased else []  # a request of an erased user may fail, too
+        is_right = (one["said"], one["error"] is None) == (answer, answer is not None)
+        if not is_right or one["sent"] not in [*may_tell, *may_hide]:
+            wrong.append(f"{one} on {REPORTS} is not how {key} has ended")
+    return wrong + [f"{key} has {told[key]} records on {REPORTS}" for key in wanted if told[key] != 1]
 
 
 def _wrong_words(broker: Broker, turns: Iterable[Turn]) -> list[str]:

@@ -20,7 +20,9 @@ from app.delivery.resume.beside import Beside
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.written_ahead import WrittenAhead
-from app.features.foreign.egress import Leaving
+from app.features.foreign import intake as intake_of_others
+from app.features.foreign.egress import Leaving, _Asked
+from app.features.foreign.intake import IntakeRecords
 from app.wire.event import TokenEvent
 from tables import records
 from tables.records import RowChange, Table, Taken
@@ -48,7 +50,7 @@ def test_a_foreign_topic_goes_on_as_its_requests_end(monkeypatch: pytest.MonkeyP
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
-_REQUEST = _Taking._request
+_REQUEST = IntakeRecords._request
 _LEAVE = Leaving.leave
 _TOLD = AnswerLog.send_beside
 _SEND_BESIDE = Beside.send
@@ -72,11 +74,11 @@ async def _commits_its_offset_first(taking: _Taking, outputs: Sequence[Outgoing]
     await _commit_apart(taking, outputs, behind, offset_first=True)
 
 
-def _asks_now(taking: _Taking, record: Record) -> Outgoing:
+def _asks_now(taking: IntakeRecords, record: Record) -> Outgoing:
     return replace(_REQUEST(taking, record), timestamp=None)
 
 
-def _asks_here(taking: _Taking, record: Record) -> Outgoing:
+def _asks_here(taking: IntakeRecords, record: Record) -> Outgoing:
     return replace(_REQUEST(taking, record), partition=None)
 
 
@@ -85,6 +87,18 @@ def _tells_later(stage: Leaving, kept: Kept) -> Kept:
     partition = stage.run.partition
     stage.run.inflight.on_commit.append(lambda: partition.spawn(partition.commit(Commit(None, (), told))) and None)
     return kept
+
+
+def _tells_no_failure(stage: Leaving, kept: Kept) -> Kept:
+    return kept if kept.turn is None else _LEAVE(stage, kept)
+
+
+def _tells_no_refusal(_taking: IntakeRecords, *_about: object) -> list[Outgoing]:
+    return []
+
+
+def _carries_nothing(*_about: object, **_options: object) -> list[tuple[str, bytes]]:
+    return []
 
 
 async def _owes_nothing(beside: Beside, now: int, *events: TokenEvent) -> list[Any]:
@@ -129,10 +143,22 @@ MUTANTS: dict[str, Mutant] = {
         _Taking, "_commit", _commits_its_offset_first, foreign_storm, hint=3
     ),
     "a next owner reads a foreign topic from the beginning": Mutant(intake, "_next_of", lambda *_: 0, foreign_storm),
-    "a foreign record is asked as of when it is read": Mutant(_Taking, "_request", _asks_now, foreign_storm),
-    "a foreign record's request stays with its reader": Mutant(_Taking, "_request", _asks_here, foreign_storm, hint=3),
+    "a foreign record is asked as of when it is read": Mutant(IntakeRecords, "_request", _asks_now, foreign_storm),
+    "a foreign record's request stays with its reader": Mutant(
+        IntakeRecords, "_request", _asks_here, foreign_storm, hint=3
+    ),
     "an answer is told to foreign readers behind its commit": Mutant(
         Leaving, "leave", _tells_later, foreign_storm, hint=6
+    ),
+    "a failed answer leaves nothing for readers of errors": Mutant(Leaving, "leave", _tells_no_failure, foreign_storm),
+    "a record that an intake refuses leaves nothing for readers of errors": Mutant(
+        IntakeRecords, "_refusals", _tells_no_refusal, foreign_storm
+    ),
+    "what a sender wrote does not travel with the request": Mutant(
+        intake_of_others, "carried", _carries_nothing, foreign_storm
+    ),
+    "what an erased user wrote is told again": Mutant(
+        _Asked, "passed", property(lambda asked: asked._passed), foreign_storm
     ),
     "a next owner does not send again what its predecessor may not have sent": Mutant(
         Beside, "send", _owes_nothing, foreign_storm, hint=17
@@ -157,4 +183,4 @@ def test_storms_have_foreign_records_of_all_kinds() -> None:
         simulation: Simulation = foreign_storm(seed)
         assert simulation.run().clean
         topics |= {at.topic for at, log in simulation.broker.logs.items() if log.end}
-    assert {"asks", "pings", "answers", "pongs", "words"} <= topics
+    assert {"asks", "pings", "answers", "pongs", "words", "reports"} <= topics

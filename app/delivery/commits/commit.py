@@ -32,7 +32,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
@@ -62,7 +62,8 @@ _AT_ONCE = 100
 @dataclass(frozen=True, slots=True)
 class Commit:
     """What one record leaves behind. `record` is None if no record is finished by it, as in a sweep. The records of
-    `audit` get their place in the chain when they are committed. `delivered` is called with their places.
+    `audit` get their place in the chain when they are committed. `delivered` is called with their places. `instead` are
+    the outputs if Kafka rejects one of these.
     """
 
     record: Record | None = None
@@ -70,6 +71,11 @@ class Commit:
     outputs: tuple[Outgoing, ...] = ()
     audit: tuple[AuditRecord, ...] = ()
     delivered: Callable[[Sequence[RecordMetadata]], None] | None = None
+    instead: tuple[Outgoing, ...] = ()
+
+    def beside(self, outputs: Sequence[Outgoing]) -> Commit:
+        """With these outputs, too."""
+        return replace(self, outputs=(*self.outputs, *outputs))
 
     @property
     def records(self) -> int:

@@ -77,6 +77,7 @@ class Log:
         self._store = store
 
     delivered = staticmethod(TokenLog.delivered)
+    epoch = _EPOCH
 
     def now(self) -> int:
         return NOW

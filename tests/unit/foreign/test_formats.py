@@ -11,7 +11,7 @@ import fastavro
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from app.foreign.formats import decode_json, decoders_of, fields_of
+from app.foreign.formats import decode_json, fields_of, foreign_topics
 from app.foreign.mapping import request_of
 from app.foreign.source import ForeignSource
 from app.policy.file import Policy, PolicyError
@@ -34,7 +34,7 @@ ROW = {"user": 5, "text": "Hi", "tags": ["a"], "body": {"raw": b"\xff"}}
 
 
 def decoder(rules: IntakeRules) -> Any:
-    return decoders_of(Policy(intake=(rules,)))[rules.topic]
+    return foreign_topics(Policy(intake=(rules,))).intakes[rules.topic].decode
 
 
 ALL = {"prompt": "text", "user_id": "user", "stop": "tags", "metadata": "body"}

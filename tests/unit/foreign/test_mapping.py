@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.foreign.formats import decode_json, fields_of
-from app.foreign.mapping import record_of, request_of
+from app.foreign.mapping import request_of
+from app.foreign.passed import Passed, values_of
 from app.foreign.source import ForeignSource, source_of
 from app.policy.foreign import EgressRules, IntakeRules
 from app.wire.error import WireError
@@ -252,7 +254,12 @@ def test_a_turn_is_told_by_others_names() -> None:
     rules = EgressRules(
         topic="t", fields={"userId": "user_id", "completion": "answer", "n": "usage.completion_tokens", "m": "tenant"}
     )
-    assert json.loads(record_of(rules, turn)) == {"userId": "ann", "completion": "Ho", "n": 2, "m": None}
+    assert values_of(rules, msgspec.to_builtins(turn), Passed()) == {
+        "userId": "ann",
+        "completion": "Ho",
+        "n": 2,
+        "m": None,
+    }
 
 
 def test_a_record_without_fields_says_what_it_lacks() -> None:

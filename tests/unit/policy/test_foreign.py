@@ -27,6 +27,10 @@ templates = { prompt = "{event}: {query}" }
 topic = "cs-responses"
 fields = { userId = "user_id", prompt = "prompt", completion = "answer" }
 [[egress]]
+topic = "cs-responses"
+on = ["error"]
+fields = { userId = "user_name", at = "source.when.at", desk = "metadata.desk", why = "error.message" }
+[[egress]]
 topic = "llm-tokens"
 per = "token"
 fields = { id = "request_id", index = "index", token = "text", epoch = "epoch", end = "finish_reason" }
@@ -46,7 +50,7 @@ def policy(tmp_path: Path, text: str) -> Path:
 def test_the_tables_are_read(tmp_path: Path) -> None:
     read = read_policy(Settings(_env_file=None, policy=policy(tmp_path, CONTRACT)))
     assert [rules.topic for rules in read.intake] == ["user-queries", "llm-requests", "logs"]
-    assert [rules.intake for rules in read.egress] == [None, None, "llm-requests"]
+    assert [rules.intake for rules in read.egress] == [None, None, None, "llm-requests"]
     assert checked(policy(tmp_path, CONTRACT), SETTINGS)[1] == []
 
 
@@ -97,6 +101,22 @@ def test_a_schema_is_a_file_or_one_for_each_id(tmp_path: Path, schema: str) -> N
         ('[[egress]]\ntopic = "t"\nper = "token"\nfields = { a = "answer" }', "'answer' is not known"),
         ('[[egress]]\ntopic = "t"\nper = "token"\nfields = { a = "notice" }', "'notice' is not known"),
         ('[[egress]]\ntopic = "t"\nper = "token"\nfields = { a = "error.why" }', "there are code, message"),
+        *(
+            (f'[[intake]]\ntopic = "i"\nfields = {{ prompt = "b.q" }}\n[[egress]]\ntopic = "t"\n{text}', why)
+            for text, why in (
+                ('on = []\nfields = { a = "answer" }', "egress[0]: on: names 'done', 'error' or both"),
+                ('on = ["done", "done"]\nfields = { a = "answer" }', "egress[0]: on: names"),
+                ('on = ["ended"]\nfields = { a = "answer" }', 'egress[0].on[0]: is "ended"; valid are "done", "error"'),
+                ('per = "token"\non = ["error"]\nfields = { a = "text" }', "so 'done' belongs there"),
+                ('fields = { a = "source" }', "'source' needs the name of a field, as source.NAME"),
+                ('fields = { a = "metadata." }', "'metadata' needs the name of a field"),
+                ('fields = { a = "sorce.x" }', "'sorce' is not known; did you mean 'source'?"),
+                ('fields = { a = "user_name.x" }', "'user_name' has no field 'x'"),
+                ('fields = { a = "error.why" }', "there are code, message"),
+                ('fields = { a = "source.b.q.x" }\n[guard]\npii = "redact"', "egress[0].fields: 'source.b.q.x' would"),
+                ('fields = { a = "source.b" }\n[guard]\npii = "redact"', "models read it of the records of 'i'"),
+            )
+        ),
         ('[[egress]]\ntopic = "t"\nper = "turn"\nfields = { a = "answer" }', "egress[0].per"),
         *(
             (f'[[intake]]\ntopic = "t"\nuser_id = "*"\nfields = {{ {fields} }}\ntemplates = {{ {templates} }}', why)
