@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from enum import IntEnum
-from types import FrameType
+from types import CodeType, FrameType
 from typing import NoReturn
 
 _AGAIN_S = 0.05
@@ -41,24 +42,32 @@ def end_process(code: int) -> NoReturn:
 
 
 def exit_at_signal(number: int, frame: FrameType | None) -> None:
-    """A handler that ends the process by `SystemExit`, so that cleanup runs. While a module is imported, the signal
-    comes again: the compiler drops any exception but `KeyboardInterrupt` where it folds constants.
+    """A handler that ends the process by `SystemExit`, so that cleanup runs.
+
+    Where exceptions may be lost, the signal comes again. In an import, the compiler drops any but `KeyboardInterrupt`
+    where it folds constants. In a finalizer or the callback of a weak reference, Python prints what is raised and drops
+    it, so nothing is.
     """
     if isinstance(sys.exception(), SystemExit):
         return  # the cleanup is under way
-    if _imports(frame):
+    codes = list(_codes(frame))
+    is_dropped = any(code.co_name == "__del__" or (_of_imports(code) and code.co_name == "cb") for code in codes)
+    if is_dropped or any(map(_of_imports, codes)):
         again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
-    sys.exit(0)
+    if not is_dropped:
+        sys.exit(0)
 
 
-def _imports(frame: FrameType | None) -> bool:
+def _codes(frame: FrameType | None) -> Iterator[CodeType]:
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
+        yield frame.f_code
         frame = frame.f_back
-    return False
+
+
+def _of_imports(code: CodeType) -> bool:
+    return code.co_filename.startswith("<frozen importlib")
 
 
 def end_at_signals() -> None:
