@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
 from app.commands.terminal import WrongUseError, note, settings_of_terminal
-from app.foreign.formats import decoder_of
+from app.foreign.formats import decoder_of, encoder_of
 from app.policy.check import checked
 from app.policy.file import Policy, PolicyError
+from app.policy.foreign import EgressRules, IntakeRules, format_mistakes
 from app.policy.guard_rules import PROFANITY, judged
 from app.process.printable import printable
 from models.files.checkpoint import check_folder
@@ -58,14 +60,18 @@ def _missing(policy: Policy) -> list[str]:
     if policy.guard.moderation is not None:
         mistakes += _no_key("guard.moderation", policy.guard.moderation.api_key_env)
     mistakes += _no_package(policy)
-    for at, rules in enumerate(policy.intake):
-        if not rules.schema or (rules.format == "protobuf" and not rules.message):
+    for table, rules in [*_listed("intake", policy.intake), *_listed("egress", policy.egress)]:
+        if [*format_mistakes(rules)]:
             continue
         try:
-            decoder_of(rules)
+            decoder_of(rules) if isinstance(rules, IntakeRules) else encoder_of(rules)
         except PolicyError as error:
-            mistakes.append(f"intake[{at}]: {error}")
+            mistakes.append(f"{table}: {error}")
     return mistakes
+
+
+def _listed(table: str, tables: Sequence[IntakeRules | EgressRules]) -> list[tuple[str, IntakeRules | EgressRules]]:
+    return [(f"{table}[{at}]", rules) for at, rules in enumerate(tables)]
 
 
 def _no_package(policy: Policy) -> list[str]:

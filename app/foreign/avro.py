@@ -2,21 +2,24 @@
 
 The bytes are anybody's. Two kinds of schemas let few bytes ask for endless work or memory, so they are refused: one
 that contains itself, and one with lists of values that take no bytes. What a record may have beyond that is bounded
-while it is read, because decoding holds the event loop, even for fields that the policy does not name.
+while it is read, because decoding holds the event loop, even for fields that the policy does not name. What is written
+is Parley's own, so these rules are not for it.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
-from app.foreign.framing import Read
+from app.foreign.framing import Read, Write
 from app.policy.file import PolicyError
 from app.wire import json_codec
 from app.wire.json_codec import MalformedError
 
+_ON_FIELD = re.compile(r"on field (\w+)\Z")
 _MOST_READS = 100_000
 """Of one record: one or two a value, and one a byte of a number; a twentieth of a second."""
 
@@ -35,19 +38,7 @@ class _Bounded:
 
 def avro_reader(path: Path, content: bytes, names: Collection[str]) -> Read:
     """How to read the fields of these names. Raises `PolicyError` for a schema that cannot be used."""
-    try:
-        import fastavro  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise PolicyError("format = 'avro' needs the package fastavro: install Parley with its extra `avro`") from None
-    try:
-        given = json_codec.decode(content, dict[str, Any])
-        if given.get("type") != "record":
-            raise PolicyError(f"schema {path}: is no Avro record")
-        schema = fastavro.parse_schema(given)
-    except PolicyError:
-        raise
-    except Exception as error:  # noqa: BLE001 - a schema of others
-        raise PolicyError(f"schema {path}: is no Avro schema: {error}") from None
+    fastavro, given, schema = _parsed(path, content)
     for wrong in _unbounded(given, {}, ()):
         raise PolicyError(f"schema {path}: {wrong}")
     try:
@@ -68,6 +59,52 @@ def avro_reader(path: Path, content: bytes, names: Collection[str]) -> Read:
         return dict(fields)
 
     return read
+
+
+def avro_writer(path: Path, content: bytes, names: Collection[str]) -> Write:
+    """How to write records of these fields. What has no value is null, or its default. Raises `PolicyError` for a
+    schema that cannot be used.
+    """
+    fastavro, given, schema = _parsed(path, content)
+    fields = {one["name"]: one for one in given["fields"]}
+    if unknown := sorted({*names} - fields.keys()):
+        raise PolicyError(f"schema {path}: has no field {unknown[0]!r}; there are {', '.join(fields)}")
+    if open_ones := [name for name, one in fields.items() if name not in names and "default" not in one]:
+        raise PolicyError(f"schema {path}: {open_ones[0]!r} has no default, so `fields` has to name it")
+    defaults = {name for name, one in fields.items() if "default" in one and not _takes_null(one["type"])}
+
+    def write(values: Mapping[str, Any]) -> bytes:
+        out = io.BytesIO()
+        own = {name: one for name, one in values.items() if one is not None or name not in defaults}
+        try:
+            fastavro.schemaless_writer(out, schema, own)
+        except Exception as error:  # noqa: BLE001 - it quotes the value, which may be a prompt
+            named = _ON_FIELD.search(str(error))
+            raise MalformedError(f"{named[1] if named else 'a value'} does not fit {path.name}") from None
+        return out.getvalue()
+
+    return write
+
+
+def _parsed(path: Path, content: bytes) -> tuple[Any, dict[str, Any], Any]:
+    try:
+        import fastavro  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise PolicyError("format = 'avro' needs the package fastavro: install Parley with its extra `avro`") from None
+    try:
+        given = json_codec.decode(content, dict[str, Any])
+        if given.get("type") != "record":
+            raise PolicyError(f"schema {path}: is no Avro record")
+        return fastavro, given, fastavro.parse_schema(given)
+    except PolicyError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a schema of others
+        raise PolicyError(f"schema {path}: is no Avro schema: {error}") from None
+
+
+def _takes_null(kind: Any) -> bool:
+    kinds = kind if isinstance(kind, list) else [kind]
+    return "null" in [one.get("type") if isinstance(one, dict) else one for one in kinds]
 
 
 def _unbounded(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> Iterator[str]:

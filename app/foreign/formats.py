@@ -1,4 +1,4 @@
-"""Foreign records as plain fields: JSON, or Avro and Protobuf behind the framing of a schema registry.
+"""Foreign records as plain fields, and back: JSON, Avro, Protobuf, with the framing of a schema registry or without.
 
 Only the fields that the policy names are decoded, so a megabyte in another one does not hold the event loop. Fields of
 JSON are `msgspec.Raw` until they are read (mapping.py). The registry is not asked: the policy names files.
@@ -14,10 +14,12 @@ from typing import Any
 
 import msgspec
 
-from app.foreign.avro import avro_reader
-from app.foreign.framing import Decode, Decoded, Read, by_id, of_one
-from app.foreign.passed import source_paths
-from app.foreign.protobuf import protobuf_reader
+from app.foreign.avro import avro_reader, avro_writer
+from app.foreign.framing import Decode, Decoded, Read, by_id, frame, of_one
+from app.foreign.mapping import value_of
+from app.foreign.passed import Passed, source_paths, values_of
+from app.foreign.protobuf import protobuf_reader, protobuf_writer
+from app.foreign.samples import samples_of
 from app.policy.file import Policy, PolicyError
 from app.policy.foreign import EgressRules, IntakeRules
 from app.wire import json_codec
@@ -61,8 +63,12 @@ class ForeignTopics:
 
 def foreign_topics(policy: Policy) -> ForeignTopics:
     """The topics of the policy, read and written. Raises `PolicyError` for a schema that cannot be used."""
-    egresses = tuple(EgressTopic(rules, encoder_of(rules)) for rules in policy.egress)
-    intakes = {}
+    egresses, intakes = [], {}
+    for one in policy.egress:
+        try:
+            egresses.append(EgressTopic(one, encoder_of(one)))
+        except PolicyError as error:
+            raise PolicyError(f"policy: the egress of {one.topic}: {error}") from None
     for rules in policy.intake:
         refusals = tuple(one for one in egresses if one.rules.tells_errors and one.rules.is_of(rules.topic))
         paths = source_paths(policy.egress, rules.topic)
@@ -70,7 +76,7 @@ def foreign_topics(policy: Policy) -> ForeignTopics:
             intakes[rules.topic] = IntakeTopic(rules, paths, refusals, decoder_of(rules, paths))
         except PolicyError as error:
             raise PolicyError(f"policy: the intake of {rules.topic}: {error}") from None
-    return ForeignTopics(intakes, egresses)
+    return ForeignTopics(intakes, tuple(egresses))
 
 
 def fields_of(decode: Decode, value: bytes | None, known: int | None = None) -> Decoded:
@@ -105,8 +111,29 @@ def _is_whole(value: str | float) -> bool:
     return not isinstance(value, str) or ("\ufffd" not in value and is_text(value))
 
 
-def encoder_of(_rules: EgressRules) -> Encode:
-    return json_codec.encode
+def encoder_of(rules: EgressRules) -> Encode:
+    """How to write the records of an egress. Raises `PolicyError` for a schema that cannot be used, or does not fit."""
+    if rules.format == "json":
+        return json_codec.encode
+    named = rules.schema if isinstance(rules.schema, dict) else {"": rules.schema or ""}
+    ((number, file),) = named.items()
+    path, content = _content_of(file)
+    place: tuple[int, ...] | None = None
+    if rules.format == "avro":
+        write = avro_writer(path, content, rules.fields)
+    else:
+        write, place = protobuf_writer(path, content, rules.message or "", rules.fields)
+    before = frame(int(number), place) if number else b""
+
+    def encode(values: Mapping[str, Any]) -> bytes:
+        return before + write({name: value_of(one) for name, one in values.items()})
+
+    for what, own in samples_of(rules):
+        try:
+            encode(values_of(rules, own, Passed()))
+        except MalformedError as error:
+            raise PolicyError(f"schema {path}: cannot hold {what}: {error}") from None
+    return encode
 
 
 def decoder_of(rules: IntakeRules, others: Collection[str] = ()) -> Decode:
@@ -117,17 +144,22 @@ def decoder_of(rules: IntakeRules, others: Collection[str] = ()) -> Decode:
         return decode_json
     paths = rules.paths.union(others)
     if isinstance(rules.schema, dict):
-        return by_id({int(number): _reader(rules, path, paths) for number, path in rules.schema.items()})
-    return of_one(_reader(rules, rules.schema or "", paths))
+        return by_id({int(number): _readers(rules, path, paths)[0] for number, path in rules.schema.items()})
+    return of_one(*_readers(rules, rules.schema or "", paths))
 
 
-def _reader(rules: IntakeRules, file: str, paths: Collection[str]) -> Read:
-    path = Path(file)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise PolicyError(f"schema {path}: {error.strerror or error}") from None
+def _readers(rules: IntakeRules, file: str, paths: Collection[str]) -> tuple[Read, Read | None]:
+    """For records behind a framing, and without."""
+    path, content = _content_of(file)
     names = {part for theirs in paths for part in (theirs, *theirs.split("."))}
     if rules.format == "avro":
-        return avro_reader(path, content, names)
+        return avro_reader(path, content, names), None
     return protobuf_reader(path, content, rules.message or "", names)
+
+
+def _content_of(file: str) -> tuple[Path, bytes]:
+    path = Path(file)
+    try:
+        return path, path.read_bytes()
+    except OSError as error:
+        raise PolicyError(f"schema {path}: {error.strerror or error}") from None

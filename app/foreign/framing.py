@@ -20,6 +20,8 @@ _DEEPEST = 32
 
 Read = Callable[[bytes], dict[str, Any]]
 """The fields of what stands behind the id; raises `MalformedError`."""
+Write = Callable[[Mapping[str, Any]], bytes]
+"""What stands behind the id, of these fields. Raises `MalformedError`, without a value of theirs in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +36,14 @@ Decode = Callable[[bytes, int | None], Decoded]
 """A record, and the id of the schema of those before it; raises `MalformedError`."""
 
 
-def of_one(read: Read) -> Decode:
-    """The decoder of a policy that names one file."""
+def of_one(read: Read, plain: Read | None = None) -> Decode:
+    """The decoder of a policy that names one file. `plain` reads records without framing, of a format in which no byte
+    string begins with a zero.
+    """
 
     def decode(value: bytes, known: int | None) -> Decoded:
+        if plain is not None and value[:1] != b"\0":
+            return Decoded(plain(value))
         schema_id, body = _unframed(value)
         if known not in {None, schema_id}:
             ids = ", ".join(f'{one} = "..."' for one in (known, schema_id))
@@ -67,6 +73,21 @@ def _unframed(value: bytes) -> tuple[int, bytes]:
     if len(value) < _FRAME or value[0]:
         raise MalformedError("does not begin with a schema registry's framing (a zero byte and the schema's id)")
     return int.from_bytes(value[1:_FRAME]), value[_FRAME:]
+
+
+def frame(schema_id: int, path: tuple[int, ...] | None = None) -> bytes:
+    """What stands before a record of this schema; `path` is that of a Protobuf message."""
+    numbers = () if path is None else (0,) if path == (0,) else (len(path), *path)
+    return b"\0" + schema_id.to_bytes(4) + b"".join(map(_zigzag, numbers))
+
+
+def _zigzag(number: int) -> bytes:
+    """A number of at least 0 as a zigzag varint."""
+    left, written = 2 * number, bytearray()
+    while left > 0x7F:
+        written.append(0x80 | (left & 0x7F))
+        left >>= 7
+    return bytes([*written, left])
 
 
 def behind_path(body: bytes, path: tuple[int, ...]) -> bytes:

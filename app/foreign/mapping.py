@@ -91,7 +91,7 @@ def _id_in(rules: IntakeRules, fields: Mapping[str, Any], name: str) -> Any:
             text = _filled(fields, name, rules.templates[name], lacks)
             return None if lacks else text
         value = at_path(fields, rules.fields[name]) if name in rules.fields else UNSET
-        return None if value is UNSET else _as_id(_value_of(value))
+        return None if value is UNSET else _as_id(value_of(value))
     except MalformedError:
         return None
 
@@ -117,7 +117,7 @@ def _found(rules: IntakeRules, fields: Mapping[str, Any]) -> tuple[dict[str, Any
     `MalformedError`.
     """
     lacks: list[Lack] = []
-    found = {name: _value_of(at_path(fields, theirs)) for name, theirs in rules.fields.items()}
+    found = {name: value_of(at_path(fields, theirs)) for name, theirs in rules.fields.items()}
     found |= {name: _as_id(found[name]) for name in _IDS & found.keys()}
     for name, template in rules.templates.items():
         found[name] = _filled(fields, name, template, lacks)
@@ -157,7 +157,7 @@ def at_path(fields: Mapping[str, Any], path: str) -> Any:
     return at_path(inner, rest) if isinstance(inner, Mapping) else UNSET
 
 
-def _value_of(field: Any) -> Any:
+def value_of(field: Any) -> Any:
     """A field of JSON is no value before it is read."""
     if not isinstance(field, msgspec.Raw):
         return field

@@ -1,27 +1,67 @@
-"""Protobuf records of others: the fields that the policy names, by a descriptor that has no other."""
+"""Protobuf records of others. They are read by a descriptor that has the fields that the policy names, and no other."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError
 
-from app.foreign.framing import Read, behind_path
+from app.foreign.framing import Read, Write, behind_path
 from app.policy.file import PolicyError
 from app.wire import protobuf_codec
 from app.wire.json_codec import MalformedError
 
+_OF_FIELD = re.compile(r"Failed to parse (\w+) field")
 Kind = descriptor_pb2.DescriptorProto
 
 
-def protobuf_reader(path: Path, content: bytes, message: str, names: Collection[str]) -> Read:
-    """How to read the fields of these names. Raises `PolicyError` for descriptors that cannot be used."""
+def protobuf_reader(path: Path, content: bytes, message: str, names: Collection[str]) -> tuple[Read, Read]:
+    """How to read the fields of these names, behind the path of the message and without one. Raises `PolicyError` for
+    descriptors that cannot be used.
+    """
+    kind, place = _message_of(path, content, message, names)
+
+    def plain(body: bytes) -> dict[str, Any]:
+        try:
+            return protobuf_codec.plain(kind.FromString(body))
+        except DecodeError:
+            raise MalformedError(f"not Protobuf of {message}") from None
+
+    return lambda body: plain(behind_path(body, place)), plain
+
+
+def protobuf_writer(path: Path, content: bytes, message: str, names: Collection[str]) -> tuple[Write, tuple[int, ...]]:
+    """How to write a message of these fields, and its path. What has no value is not set. Raises `PolicyError` for
+    descriptors that cannot be used.
+    """
+    kind, place = _message_of(path, content, message, None)
+    known = [field.name for field in kind.DESCRIPTOR.fields]
+    if unknown := sorted({*names} - {*known}):
+        raise PolicyError(f"schema {path}: {message} has no field {unknown[0]!r}; there are {', '.join(known)}")
+
+    def write(values: Mapping[str, Any]) -> bytes:
+        try:
+            made = kind()
+            json_format.ParseDict({name: one for name, one in values.items() if one is not None}, made)
+            return bytes(made.SerializeToString(deterministic=True))
+        except Exception as error:  # noqa: BLE001 - it quotes the value, which may be a prompt
+            named = _OF_FIELD.match(str(error))
+            raise MalformedError(f"{named[1] if named else 'a value'} does not fit {message}") from None
+
+    return write, place
+
+
+def _message_of(path: Path, content: bytes, message: str, names: Collection[str] | None) -> tuple[Any, tuple[int, ...]]:
+    """The message's class, with the fields of these names or all of them, and its path."""
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(content).file
-        place = _place_of(files, message, names)
+        found = _found_in(files, message)
+        if found is not None and names is not None:
+            _keep(found[0], names)
         pool = descriptor_pool.DescriptorPool()
         for file in files:
             pool.Add(file)
@@ -29,23 +69,13 @@ def protobuf_reader(path: Path, content: bytes, message: str, names: Collection[
         raise PolicyError(
             f"schema {path}: is no set of descriptors; make it with `protoc --include_imports --descriptor_set_out`"
         ) from None
-    if place is None:
+    if found is None:
         raise PolicyError(f"message: {path} has no message {message!r}")
-    kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
-
-    def read(body: bytes) -> dict[str, Any]:
-        try:
-            return protobuf_codec.plain(kind.FromString(behind_path(body, place)))
-        except DecodeError:
-            raise MalformedError(f"not Protobuf of {message}") from None
-
-    return read
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(message)), found[1]
 
 
-def _place_of(
-    files: Sequence[descriptor_pb2.FileDescriptorProto], message: str, names: Collection[str]
-) -> tuple[int, ...] | None:
-    """The path of the message in its file; the fields of other names leave it. None if there is none."""
+def _found_in(files: Sequence[descriptor_pb2.FileDescriptorProto], message: str) -> tuple[Kind, tuple[int, ...]] | None:
+    """The message, and its path in its file; None if there is none."""
     for file in files:
         package = f"{file.package}." if file.package else ""
         kinds: Sequence[Kind] = file.message_type
@@ -58,8 +88,7 @@ def _place_of(
             kind, kinds = kinds[at], kinds[at].nested_type
         else:
             if place:
-                _keep(kind, names)
-                return tuple(place)
+                return kind, tuple(place)
     return None
 
 

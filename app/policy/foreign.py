@@ -22,6 +22,7 @@ from models.interface.generation import Usage
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ID = re.compile(r"(0|[1-9][0-9]{0,9})", re.ASCII)
+_IDS_BELOW = 2**32
 _OF_KAFKA = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 TEMPLATED = ("prompt", "request_id", "user_id", "conversation_id")
 """The texts of a request that a template can make."""
@@ -41,6 +42,9 @@ _OBJECTS = {
 }
 
 
+Format = Literal["json", "avro", "protobuf"]
+
+
 class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the records of a topic become requests.
 
@@ -49,7 +53,7 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tenant: The tenant of all its users: their ids are `tenant/user`, whatever a record says.
     constants: Values of fields of `requests` that a record does not name.
     templates: Texts of a request that are put together from several fields of the record (templates.py).
-    format: Of the records; `avro` and `protobuf` stand behind the framing of a schema registry.
+    format: Of the records; `avro` and `protobuf` stand behind the framing of a schema registry, or Protobuf plain.
     schema: For these, the file: an Avro schema, or a set of Protobuf descriptors with the `message`. Of several
         versions, a table of files by the ids that the registry gives them.
     """
@@ -60,7 +64,7 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tenant: str | None = None
     constants: dict[str, Any] = {}
     templates: dict[str, str] = {}
-    format: Literal["json", "avro", "protobuf"] = "json"
+    format: Format = "json"
     schema: str | dict[str, str] | None = None
     message: str | None = None
 
@@ -75,13 +79,7 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             yield Mistake("fields constants templates", f"fields: needs one of {', '.join(PROMPTS)}")
         yield from self._of_templates()
         yield from self._of_user()
-        if (self.schema is None) != (self.format == "json"):
-            yield Mistake("schema format", "schema: is for format = 'avro' or 'protobuf', and both need it")
-        ids = self.schema if isinstance(self.schema, dict) else {"0": ""}
-        if not ids or not all(_ID.fullmatch(one) for one in ids):
-            yield Mistake("schema", "schema: a table has ids of schemas, which are numbers, and their files")
-        if (self.message is None) != (self.format != "protobuf"):
-            yield Mistake("message format", "message: is for format = 'protobuf', which needs it")
+        yield from format_mistakes(self)
         constants = {name: value for name, value in self.constants.items() if name in settable}
         for why in constant_mistakes(constants, {**self.fields, **self.templates}):
             yield Mistake("constants fields", f"constants: {why}")
@@ -138,6 +136,7 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     per: One record when the `answer` has ended, or one for each `token` event and the end.
     on: Which ends leave one. With `error`, so do requests that are refused before they have an answer.
     intake: Only answers to records of this topic.
+    format, schema, message: As of an intake. With a table of the registry's id, records are framed; else plain.
     """
 
     topic: str
@@ -145,6 +144,9 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     per: Literal["answer", "token"] = "answer"
     on: tuple[Literal["done", "error"], ...] = ("done",)
     intake: str | None = None
+    format: Format = "json"
+    schema: str | dict[str, str] | None = None
+    message: str | None = None
 
     @property
     def tells_errors(self) -> bool:
@@ -159,6 +161,9 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         yield from _topic_mistakes(self.topic)
         if not self.fields:
             yield Mistake("fields", "fields: is empty")
+        yield from format_mistakes(self)
+        if isinstance(self.schema, dict) and len(self.schema) > 1:
+            yield Mistake("schema", "schema: records are written by one schema, so the table has one id")
         if not self.on or len({*self.on}) < len(self.on):
             yield Mistake("on", "on: names 'done', 'error' or both, each once")
         elif self.per == "token" and "done" not in self.on:
@@ -198,6 +203,17 @@ def foreign_mistakes(
         if rules.topic and not ends.isdisjoint(seen):
             yield f"egress[{at}]: another table writes the same answers to {rules.topic!r}"
         seen |= ends
+
+
+def format_mistakes(rules: IntakeRules | EgressRules) -> Iterator[Mistake]:
+    """What is wrong with the format and its schema, without a look at the file."""
+    if (rules.schema is None) != (rules.format == "json"):
+        yield Mistake("schema format", "schema: is for format = 'avro' or 'protobuf', and both need it")
+    ids = rules.schema if isinstance(rules.schema, dict) else {"0": ""}
+    if not ids or not all(_ID.fullmatch(one) and int(one) < _IDS_BELOW for one in ids):
+        yield Mistake("schema", "schema: a table has ids of schemas, which are numbers, and their files")
+    if (rules.message is None) != (rules.format != "protobuf"):
+        yield Mistake("message format", "message: is for format = 'protobuf', which needs it")
 
 
 def _topic_mistakes(topic: str) -> Iterator[Mistake]:

@@ -125,7 +125,7 @@ class Leaving(Stage):
                 try:
                     kept = kept.with_output(record_on(topic, record.key, turn, passed, trace))
                 except UnwritableError as unwritable:
-                    refusal = WireError(ErrorCode.PROMPT_TOO_LONG, str(unwritable))
+                    refusal = WireError(unwritable.code, str(unwritable))
                     error = ErrorInfo(refusal.code, refusal.message)
                     kept = kept.with_output(letter_of(record, refusal, self.run.settings))
             if not topic.rules.tells_errors:

@@ -10,6 +10,7 @@ import msgspec
 from app.delivery.record import HeaderList, Outgoing
 from app.foreign.formats import EgressTopic
 from app.foreign.passed import Fields, Passed, values_of
+from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
 from app.wire.json_codec import MalformedError
 from app.wire.record_size import MAX_RECORD_BYTES
@@ -24,6 +25,10 @@ _MOST_BYTES = MAX_RECORD_BYTES - (4 << 10)
 class UnwritableError(Exception):
     """The message says which record cannot be written, and why."""
 
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
 
 def record_on(topic: EgressTopic, key: bytes | None, own: Fields, passed: Passed, headers: HeaderList) -> Outgoing:
     """The record with these fields of Parley's `own`. Raises `UnwritableError`."""
@@ -31,9 +36,11 @@ def record_on(topic: EgressTopic, key: bytes | None, own: Fields, passed: Passed
     try:
         value = topic.encode(values_of(topic.rules, own, passed))
     except MalformedError as error:
-        raise UnwritableError(f"the record on {name} cannot be written: {error}") from None
+        message = f"the record on {name} cannot be written: {error}"
+        raise UnwritableError(ErrorCode.INVALID_REQUEST, message) from None
     if len(value) > _MOST_BYTES:
-        raise UnwritableError(f"the record on {name} would have {len(value)} bytes, and has room for {_MOST_BYTES}")
+        message = f"the record on {name} would have {len(value)} bytes, and has room for {_MOST_BYTES}"
+        raise UnwritableError(ErrorCode.PROMPT_TOO_LONG, message)
     return Outgoing(name, key, value, headers, by_key=True)
 
 

@@ -104,6 +104,13 @@ def test_a_schema_is_a_file_or_one_for_each_id(tmp_path: Path, schema: str) -> N
         *(
             (f'[[intake]]\ntopic = "i"\nfields = {{ prompt = "b.q" }}\n[[egress]]\ntopic = "t"\n{text}', why)
             for text, why in (
+                ('format = "avro"\nfields = { a = "answer" }', "egress[0]: schema: is for format = 'avro'"),
+                ('message = "M"\nfields = { a = "answer" }', "egress[0]: message: is for format = 'protobuf'"),
+                (
+                    'format = "avro"\nschema = { 1 = "a", 2 = "b" }\nfields = { a = "answer" }',
+                    "records are written by one schema, so the table has one id",
+                ),
+                ('format = "avro"\nschema = { 4294967296 = "a" }\nfields = { a = "answer" }', "ids of schemas"),
                 ('on = []\nfields = { a = "answer" }', "egress[0]: on: names 'done', 'error' or both"),
                 ('on = ["done", "done"]\nfields = { a = "answer" }', "egress[0]: on: names"),
                 ('on = ["ended"]\nfields = { a = "answer" }', 'egress[0].on[0]: is "ended"; valid are "done", "error"'),
