@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import random
 import signal
 import statistics
@@ -22,6 +23,7 @@ from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode
 from app.settings import Settings
 from tests.faults.arena import Arena, arena
+from tests.faults.deaths import WAYS, Deaths
 from tests.faults.faults import BrokerKilled
 from tests.faults.milvus_faults import wrong_rows
 from tests.faults.moderation_verdict import wrong_answers
@@ -46,7 +48,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--real", type=int, default=20, help="how often one with the demo model is killed")
     parser.add_argument("--others", type=int, default=1, help="how often each other fault is inflicted")
     parser.add_argument(
-        "--stages", default="paced,expiry,tools,routes,guard,rolling,real,eight,history", help="of these parts"
+        "--stages", default="paced,expiry,tools,routes,guard,rolling,deaths,real,eight,history", help="of these parts"
     )
     parser.add_argument("--only", default="", help="only the other faults whose name has one of these in it, with `,`")
     parser.add_argument("--away", type=float, default=70.0, help="seconds of the longest outage of a broker")
@@ -82,6 +84,8 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
             clean.append(await run_stage(REAL, options.real, cluster, options, folder))
         if "eight" in options.stages:
             clean.append(await run_stage(EIGHT_BITS, options.real, cluster, options, folder))
+        if "deaths" in options.stages:
+            clean.append(await count_deaths(options.kills, cluster, options, folder))
         if "history" in options.stages:
             async with with_milvus(folder / "milvus") as (stage, node):
                 clean.append(await run_stage(stage, 0, cluster, options, folder, node))
@@ -140,6 +144,21 @@ async def run_stage(
     show(f"\n## {stage.name}")
     report(inflicted, verdict, place, time.monotonic() - began)
     return verdict.clean and not place.exits
+
+
+async def count_deaths(kills: int, cluster: KafkaCluster, options: argparse.Namespace, folder: Path) -> bool:
+    """Whether nothing was wrong."""
+    values = {"engine": "paced", "paced_tokens_per_s": 20.0, "embedder": "none", "topic_prefix": "deaths-"}
+    settings = Settings(_env_file=None, broker=cluster.broker_setting, partitions=4, **values)  # type: ignore[arg-type]
+    await create_topics(settings)
+    deaths, began = Deaths(settings, folder / "deaths", options.seed), time.monotonic()
+    verdict = await deaths.run(kills)
+    show(f"\n## Deaths of a process, {kills} each; load average {os.getloadavg()[1]:.0f}\n")
+    show("| PARLEY_WATCH | pause of an answer | longest of a kill |\n|---|---|---|")
+    for way in WAYS:
+        show(f"| {way} | {spread(deaths.pauses[way])} | {spread(deaths.longest[way])} |")
+    show(f"\n{verdict.line()}; {time.monotonic() - began:.0f} s")
+    return verdict.clean
 
 
 def report(inflicted: Counter[str], verdict: Verdict, place: Arena, seconds: float) -> None:
