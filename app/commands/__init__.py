@@ -40,6 +40,7 @@ _OWN = {
     "tail": "app.commands.tail:tail",
     "topics": "app.commands.topics:topics",
     "usage": "app.commands.usage:usage",
+    "watch": "app.commands.watch:watch",
 }
 _PACKAGES = {"quantize": "deploy/packages/quantize"}
 """Commands that a package of this repository brings."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import select
 import signal
@@ -23,10 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from app.kafka.cluster import Cluster
-from app.telemetry.log_format import JsonFormatter
 from app.watch.brake import Brake
 from app.watch.goodbye import Goodbye
-from app.watch.post import MOST_BYTES, Ward, leave_for, listen, teller
+from app.watch.post import MOST_BYTES, Ward, leave_for, listen, log_as, told
 
 _LATEST_S = 5
 """After the session, for what may hang."""
@@ -46,9 +44,9 @@ def first_line(cluster: Cluster, group: str, session_s: float, memory: Path, log
     return json.dumps(known, default=str).encode() + b"\n"
 
 
-def _cluster(told: dict[str, Any]) -> Cluster:
-    paths = {name: Path(told[name]) for name in ("ca_file", "cert_file", "key_file") if told[name] is not None}
-    return Cluster(**{**told, **paths, "servers": tuple(told["servers"])})
+def _cluster(known: dict[str, Any]) -> Cluster:
+    paths = {name: Path(known[name]) for name in ("ca_file", "cert_file", "key_file") if known[name] is not None}
+    return Cluster(**{**known, **paths, "servers": tuple(known["servers"])})
 
 
 async def watch(connection: socket.socket, pidfd: int, process: int) -> None:
@@ -57,19 +55,24 @@ async def watch(connection: socket.socket, pidfd: int, process: int) -> None:
     line = await reader.readline()
     if not line:
         return
-    told = json.loads(line)
-    _log_as(told["log_format"])
-    brake = Brake(Path(told["memory"]))
-    goodbye = Goodbye(_cluster(told["cluster"]), told["group"])
-    keeping = asyncio.create_task(goodbye.keep_ready(teller(writer, brake)))
+    known = json.loads(line)
+    log_as(known["log_format"])
+    brake = Brake(Path(known["memory"]))
+    goodbye = Goodbye(_cluster(known["cluster"]), known["group"])
+
+    def tell(ready: bool) -> None:
+        if not writer.is_closing():
+            writer.write(told(ready, brake))
+
+    keeping = asyncio.create_task(goodbye.keep_ready(tell))
     worker = Ward()
     is_gone = await _gone(worker, reader, pidfd, process)
     keeping.cancel()
     with suppress(asyncio.CancelledError):
         await keeping
     if is_gone and not worker.has_left:
-        signal.setitimer(signal.ITIMER_REAL, told["session_s"] + _LATEST_S)
-        await leave_for(worker, goodbye, told["group"], brake, told["session_s"])
+        signal.setitimer(signal.ITIMER_REAL, known["session_s"] + _LATEST_S)
+        await leave_for(worker, goodbye, known["group"], brake, known["session_s"])
 
 
 async def _gone(worker: Ward, reader: asyncio.StreamReader, pidfd: int, process: int) -> bool:
@@ -96,17 +99,6 @@ def _is_dying(pidfd: int, process: int) -> bool:
     except OSError:
         has_memory = False
     return not has_memory or bool(select.select([pidfd], [], [], _DYING_S)[0])
-
-
-def _log_as(log_format: str) -> None:
-    logging.raiseExceptions = False  # its reader may have died with the worker
-    text = logging.Formatter("[%(asctime)s] [%(process)s] [%(levelname)s] %(message)s")
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if log_format == "json" else text)
-    own = logging.getLogger("parley")
-    own.addHandler(handler)
-    own.setLevel(logging.INFO)
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)  # it logs each try
 
 
 def main() -> None:

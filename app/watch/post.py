@@ -6,10 +6,10 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from app.telemetry.log_format import JsonFormatter
 from app.watch.brake import MOST, WITHIN_S, Brake
 from app.watch.goodbye import Goodbye, LeaveOutcome
 
@@ -80,9 +80,12 @@ def told(ready: bool, brake: Brake) -> bytes:
     return json.dumps({"ready": ready, "leaves": brake.leaves}).encode() + b"\n"
 
 
-def teller(writer: asyncio.StreamWriter, brake: Brake) -> Callable[[bool], None]:
-    def tell(ready: bool) -> None:
-        if not writer.is_closing():
-            writer.write(told(ready, brake))
-
-    return tell
+def log_as(log_format: str) -> None:
+    """Its lines are those of a worker, and a reader that has died with the worker is no error."""
+    logging.raiseExceptions = False
+    text = logging.Formatter("[%(asctime)s] [%(process)s] [%(levelname)s] %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if log_format == "json" else text)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL + 1)  # it logs each try

@@ -24,6 +24,7 @@ from app.watch.child import first_line
 log = logging.getLogger(__name__)
 
 _AGAIN_S = (1.0, 30.0)
+"""Between two starts of a child; a sidecar is asked each second."""
 _LONG_S = 60.0
 """A watcher that has lived for so long is started again at once."""
 _END_S = 1.0
@@ -83,18 +84,19 @@ class Watcher:
             why = await self._one()
             if self._over.is_set():
                 return
-            if time.monotonic() - began > _LONG_S:
-                pause_s, tries = _AGAIN_S[0], 0
+            lived_s = time.monotonic() - began
+            if lived_s > _LONG_S:
+                pause_s = _AGAIN_S[0]
             tries += 1
             self.figures = replace(self.figures, ready=False, restarts=self.figures.restarts + 1)
-            # A sidecar may start after this worker, and one that is missing is told once.
-            level = logging.WARNING if tries == 1 else logging.DEBUG
+            # One that is missing, or ends as it begins, is told once.
+            level = logging.WARNING if tries == 1 or lived_s > _AGAIN_S[0] else logging.DEBUG
             session_s = self._settings.session_timeout_s
             log.log(level, "%s; tried again. Until then the group notices a death within %g s", why, session_s)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), pause_s)
                 return
-            pause_s = min(2 * pause_s, _AGAIN_S[1])
+            pause_s = min(2 * pause_s, _AGAIN_S[1]) if self._settings.watch == "child" else _AGAIN_S[0]
 
     async def _one(self) -> str:
         """One watcher, until it ends; returns why."""

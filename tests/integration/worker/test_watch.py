@@ -7,6 +7,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -19,7 +21,8 @@ from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from app.watch.brake import MOST
 from app.watch.goodbye import Goodbye, LeaveOutcome
-from tests.faults.worker_process import WorkerProcess
+from tests.environment import environment_of
+from tests.faults.worker_process import FAUST, WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings
 
@@ -50,16 +53,24 @@ def start(settings: Settings, tmp_path: Path) -> Iterator[Start]:
         worker.kill()
 
 
-def watchers_of(worker: WorkerProcess) -> list[int]:
-    """Processes that watch it, living or not reaped."""
+def children_of(process: int) -> list[int]:
+    """Living ones, and those that are not reaped."""
+    return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def watchers(process: str = "") -> list[int]:
+    """Processes that watch this one, or any."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             command = stat.with_name("cmdline").read_bytes().split(b"\0")
-            zombie = f" Z {worker.pid} " in stat.read_text()
-            if zombie or (b"app.watch.child" in command and command[-2] == str(worker.pid).encode()):
+            if b"app.watch.child" in command and process.encode() in (b"", command[-2]):
                 found.append(int(stat.parent.name))
     return found
+
+
+def watchers_of(worker: WorkerProcess) -> list[int]:
+    return watchers(str(worker.pid))
 
 
 def until(holds: Callable[[], object], timeout_s: float = 20.0) -> float:
@@ -124,7 +135,7 @@ def test_a_watcher_that_dies_is_started_again_and_leaves_for_its_worker(start: S
     os.kill(watcher, signal.SIGKILL)
     until(lambda: watchers_of(one) not in ([], [watcher]), 10.0)
     assert b"the watcher has ended (-9); tried again" in one.log.read_bytes()
-    assert watcher not in watchers_of(one), "it is reaped"
+    assert watcher not in children_of(one.pid), "it is reaped"
     time.sleep(2.0)
     before = moved(other)
     one.kill()
@@ -208,3 +219,57 @@ async def member_of(settings: Settings) -> str:
     finally:
         await admin.close()
     return str(member)
+
+
+def test_the_worker_of_a_container_may_die_before_its_pid_1(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = start("other")
+    monkeypatch.setattr(WorkerProcess, "program", (sys.executable, "-m", "app.process.init", str(FAUST)))
+    init = start("one")
+    (program, *_) = children_of(init.pid)
+    before = moved(other)
+    os.kill(program, signal.SIGKILL)
+    assert until(lambda: moved(other) > before) < SESSION_S / 2
+    assert init.wait(20.0) == 137
+    assert len(leaves(init)) == 1
+
+
+@pytest.fixture
+def sidecar(settings: Settings, tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+    watched = settings.model_copy(update={"watch": str(tmp_path / "watch.sock")})
+
+    def start() -> subprocess.Popen[bytes]:
+        with (tmp_path / "sidecar.log").open("ab") as log:
+            command = [str(FAUST.with_name("parley")), "watch"]
+            started.append(subprocess.Popen(command, env=environment_of(watched), stderr=log, cwd=tmp_path))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+        one.wait()
+
+
+def test_a_sidecar_leaves_for_workers_that_hang_up(
+    start: Start, sidecar: Callable[[], subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    path, log = str(tmp_path / "watch.sock"), tmp_path / "sidecar.log"
+    one = start("one", watch=path)
+    assert b"no watcher" in one.log.read_bytes(), "a worker starts without it"
+    first = sidecar()
+    other = start("other", watch=path)
+    first.kill()
+    first.wait()
+    second = sidecar()
+    until(lambda: len(re.findall(rb"has hung up", one.log.read_bytes() + other.log.read_bytes())) == 2)
+    time.sleep(6.0)  # they try again after one second, two, and so on
+    assert (path_mode := (tmp_path / "watch.sock").stat().st_mode & 0o777) == 0o600, oct(path_mode)
+    before = moved(other)
+    one.kill()
+    assert until(lambda: moved(other) > before) < SESSION_S / 2
+    second.terminate()
+    time.sleep(1.0)
+    assert second.poll() is None, "it waits for its last worker"
+    assert other.stop() == 0
+    assert second.wait(10.0) == 0
+    assert len(re.findall(LEAVES, log.read_bytes())) == 1, "none for a worker that has left in order"

@@ -73,6 +73,7 @@ _OF: Mapping[str, Any] = {
     "warm.priority": {"type": "integer", "maximum": 1_000_000_000},
     "networkPolicy.ports": _PORTS,
     "networkPolicy.workerPorts": _PORTS,
+    "worker.watch": {"enum": ["child", "sidecar", "off"]},
     "worker.sharedMemory": {"type": ["string", "integer"]},
     "worker.storage.size": {"type": ["string", "integer"]},
 }

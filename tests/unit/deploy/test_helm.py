@@ -44,6 +44,7 @@ OPTIONS = {
         "worker": {
             "gpu": {"enabled": True, "resource": "nvidia.com/mig-1g.10gb"},
             "env": {"PARLEY_ENGINE": "vllm"},
+            "watch": "sidecar",
             "nodeSelector": {"spot": "true"},
             "tolerations": [{"key": "spot", "operator": "Exists"}],
         },
@@ -102,7 +103,7 @@ def test_chart_renders_what_kubernetes_accepts(name: str, tmp_path: Path) -> Non
 def test_commands_and_probes_are_those_of_parley(tmp_path: Path) -> None:
     for _, pod in pods(rendered(tmp_path, {})):
         (container,) = pod["containers"]
-        program, *arguments = container["command"]
+        program, *arguments = [one for one in container["command"] if one != "parley-init"]
         assert program in {"parley", "faust"}
         if program == "parley":
             assert arguments[0] in parley.list_commands(click.Context(parley))
@@ -205,6 +206,7 @@ def test_the_schema_is_that_of_the_values_and_settings() -> None:
         ({"worker": {"env": {"PARLEY_VLLM_ARGS": {"tensor_parallel_size": 4}}}}, "tensor_parallel_size"),
         ({"worker": {"replicas": "two"}}, "two"),
         ({"worker": {"replicas": -1}}, "-1"),
+        ({"worker": {"watch": "sidecars"}}, "sidecars"),
         ({"gateway": {"service": {"type": "Loadbalancer"}}}, "Loadbalancer"),
         ({"gateway": {"resources": {"limts": {}}}}, "limts"),
         ({"keda": {"schedule": [{"start": "0 8 * * *", "stop": "0 9 * * *", "replicas": 8}]}}, "stop"),

@@ -32,6 +32,19 @@ nodeSelector: {{- if not .Values.worker.nodeSelector }} {}{{ end }}{{- include "
 tolerations: {{- toYaml .Values.worker.tolerations | nindent 2 }}
 {{- end -}}
 
+{{/* Settings of a worker and of the watcher beside it; the last one of a name counts. */}}
+{{- define "parley.workerEnv" -}}
+- {name: PARLEY_WATCH, value: {{ ternary "/run/parley/watch.sock" .Values.worker.watch (eq .Values.worker.watch "sidecar") | quote }}}
+{{- range $name, $value := .Values.worker.env }}
+{{- if not (kindIs "invalid" $value) }}
+- {name: {{ $name }}, value: {{ include "parley.text" $value | quote }}}
+{{- end }}
+{{- end }}
+{{- with .Values.worker.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
 {{- define "parley.workerResources" -}}
 requests: {{- toYaml .Values.worker.resources.requests | nindent 2 }}
 limits:
