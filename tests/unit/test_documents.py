@@ -56,6 +56,7 @@ BUDGETS = {
     "docs/chart.md": 1_160,
     "docs/commands.md": 850,
     "docs/concepts.md": 1_100,
+    "docs/edge.md": 380,
     "docs/engines.md": 1_650,
     "docs/errors.md": 480,
     "docs/foreign-records.md": 1_570,
