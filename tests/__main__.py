@@ -33,7 +33,9 @@ SLOWEST = ("--durations=15", "--durations-min=4")
 """Shown at the end of each log."""
 COMPUTED = ("tests/unit", "tests/simulation")
 TOGETHER = ("clients", "gateway", "packages", "programs", "search")
-"""Folders of `tests/integration` whose files share servers: each is one part of the queue."""
+"""Folders of `tests/integration` whose files share servers."""
+MOST_TOGETHER = 7
+"""Files of such a folder in one part of the queue: a start of its servers takes some 5 s, a file 10 to 60."""
 LONGEST = ("tests/simulation/test_simulation.py", "tests/faults/test_faults.py", "tests/integration/gateway")
 """They come first where no run has left durations."""
 ELSEWHERE = "tests/engines"
@@ -45,9 +47,9 @@ class Queue:
     """Parts that nobody has begun, the longest first."""
 
     def __init__(self, parts: Iterable[str], durations: Mapping[str, float]) -> None:
-        longest = dict.fromkeys(LONGEST, 1000000.0)
         # What nobody knows may be long.
-        self.waiting = sorted(parts, key=lambda part: (-(durations.get(part) or longest.get(part, 1e3)), part))
+        unknown = {part: 1e6 if part.startswith(LONGEST) else 1e3 for part in parts}
+        self.waiting = sorted(unknown, key=lambda part: (-(durations.get(part) or unknown[part]), part))
 
     def next(self, niceness: int) -> str | None:
         """For a process of low priority rather a computed one, for another one rather one with servers."""
@@ -84,7 +86,7 @@ class Run:
             pytest = [sys.executable, "-u", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.from_queue"]
             # In a session of its own, or Ctrl-C would reach it twice, again while its fixtures end their servers.
             self.process = subprocess.Popen(
-                ["nice", "-n", str(self.niceness), *pytest, *SLOWEST, part],
+                ["nice", "-n", str(self.niceness), *pytest, *SLOWEST, *part.split()],
                 stdout=log,
                 stderr=log,
                 env={**environment(), **variables, VARIABLE: str(theirs.fileno())},
@@ -138,7 +140,7 @@ class Suite:
         return failed + self.queue.waiting
 
     def progress(self) -> str:
-        now = ", ".join(run.part.removeprefix("tests/") for run in self.runs if run.part)
+        now = ", ".join(_shown(run.part) for run in self.runs if run.part)
         failures = sum(len(run.failures) for run in self.runs)
         return f"{len(self.durations)} of {len(self._parts)} done, {failures} failed; {now}"
 
@@ -163,16 +165,26 @@ class Suite:
 
 
 def parts_of(root: Path = Path("tests")) -> set[str]:
-    """Files, and folders whose files share servers."""
-    together = [root / "integration" / name for name in TOGETHER]
-    files = [file for file in root.rglob("test_*.py") if not file.is_relative_to(ELSEWHERE)]
-    return {str(next((one for one in together if file.is_relative_to(one)), file)) for file in files}
+    """Files, and several of those that share servers, with spaces between them."""
+    files = {file for file in root.rglob("test_*.py") if not file.is_relative_to(ELSEWHERE)}
+    parts = set()
+    for folder in (root / "integration" / name for name in TOGETHER):
+        shared = sorted(file for file in files if file.is_relative_to(folder))
+        files.difference_update(shared)
+        groups = -(-len(shared) // MOST_TOGETHER)
+        parts |= {" ".join(map(str, shared[first::groups])) for first in range(groups)}
+    return parts | {str(file) for file in files}
+
+
+def _shown(part: str) -> str:
+    first, *others = part.removeprefix("tests/").split()
+    return f"{first} and {len(others)} more" if others else first
 
 
 def durations_before() -> dict[str, float]:
     if not DURATIONS.is_file():
         return {}
-    lines = (line.split() for line in DURATIONS.read_text().splitlines())
+    lines = (line.split(maxsplit=1) for line in DURATIONS.read_text().splitlines())
     return {part: float(seconds) for seconds, part in lines}
 
 

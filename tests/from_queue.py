@@ -34,6 +34,21 @@ def pytest_collect_directory(path: Path) -> Generator[None, pytest.Collector | N
     return FOLDERS.setdefault(path, (yield))
 
 
+class Failures:
+    """Shows a failure when it happens: the session may go on for half an hour before pytest does."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._config.get_terminal_writer().line(f"\n{report.nodeid} {report.when}\n{report.longreprtext}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Failures(config))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool:
     descriptor = int(os.environ.pop(VARIABLE))
@@ -51,7 +66,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         if part is None:
             break
         began = time.monotonic()
-        session.config.get_terminal_writer().line(f"\n{part}")
-        session.perform_collect([part])
+        session.config.get_terminal_writer().line("\n" + part.replace(" ", "\n"))
+        session.perform_collect(part.split())
     session.testscollected = count
     return True

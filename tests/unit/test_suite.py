@@ -37,10 +37,10 @@ def _files(folder: Path, **bodies: str) -> list[str]:
 
 
 def test_every_test_file_is_one_part_or_in_one() -> None:
-    parts = suite.parts_of()
-    for file in Path("tests").rglob("test_*.py"):
-        assert sum(file.is_relative_to(part) for part in parts) == (not file.is_relative_to(suite.ELSEWHERE)), file
-    assert parts.issuperset(suite.LONGEST)
+    files = [Path(file) for part in suite.parts_of() for file in part.split()]
+    wanted = [file for file in Path("tests").rglob("test_*.py") if not file.is_relative_to(suite.ELSEWHERE)]
+    assert sorted(files) == sorted(wanted)
+    assert all(any(str(file).startswith(long) for file in files) for long in suite.LONGEST)
 
 
 def test_what_takes_longest_comes_first_and_what_is_unknown_before() -> None:
@@ -53,13 +53,14 @@ def test_what_takes_longest_comes_first_and_what_is_unknown_before() -> None:
 
 def test_files_are_run_by_processes_with_one_session_each_and_a_failure_is_told(tmp_path: Path) -> None:
     passes, fails = "def test_it(once):\n    pass\n", "def test_it(once):\n    assert False\n"
-    parts = _files(tmp_path, a=passes, b=fails, c=passes, d="import nothing_of_that_name\n", e=passes, f=passes)
+    files = _files(tmp_path, a=passes, b=fails, c=passes, d="import nothing_of_that_name\n", e=passes, f=passes)
+    parts = [*files[:4], " ".join(files[4:])]
     ran = Suite(parts, {}, (0, 5))
     ran.finish()
     assert sorted(ran.failed()) == [parts[1], parts[3]]
     assert sorted(ran.durations) == parts
     assert [run.has_failed for run in ran.runs].count(True) >= 1
-    assert ran.progress() == "6 of 6 done, 2 failed; "
+    assert ran.progress() == "5 of 5 done, 2 failed; "
     assert 1 <= len(list(tmp_path.glob("ended-*"))) <= 2
     logs = "".join(run.log.read_text() for run in ran.runs)
     assert ("nothing_of_that_name" in logs, "assert False" in logs) == (True, True)
@@ -75,6 +76,15 @@ def test_a_process_that_dies_fails_with_its_part_and_others_go_on(tmp_path: Path
     alone = Suite(parts, {}, (0,))
     alone.finish()
     assert sorted(alone.failed()) == parts, "what nobody has run has failed"
+
+
+def test_a_failure_is_in_the_log_while_the_process_goes_on(tmp_path: Path) -> None:
+    shown = f"assert 'assert 7 == 8' in Path({str(tmp_path)!r}, 'test-1.log').read_text()"
+    then = f"from pathlib import Path\n\ndef test_it():\n    {shown}\n"
+    parts = _files(tmp_path, a="def test_it():\n    assert 7 == 8\n", b=then)
+    ran = Suite(parts, {}, (0,))
+    ran.finish()
+    assert ran.failed() == [parts[0]]
 
 
 def test_processes_of_a_run_may_write_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
