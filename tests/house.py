@@ -24,7 +24,7 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 69_910,
+    "lines of the product": 69_940,
     "files of the product": 657,
     "lines of packages beside it": 430,
     "lines of the core": 9_100,

@@ -12,10 +12,13 @@ import click
 from app.commands.terminal import WrongUseError, note, settings_of_terminal
 from app.foreign.formats import decoder_of, encoder_of
 from app.policy.check import checked
-from app.policy.file import Policy, PolicyError
+from app.policy.file import ModelSpec, Policy, PolicyError
 from app.policy.foreign import EgressRules, IntakeRules, format_mistakes
 from app.policy.guard_rules import PROFANITY, judged
 from app.process.printable import printable
+from app.serving.loading import LoadError, own_settings
+from app.serving.model_check import described_prompts
+from app.settings import Settings
 from models.files.checkpoint import check_folder
 from models.files.errors import CheckpointError
 
@@ -39,7 +42,8 @@ def check(path: Path | None) -> None:
         policy, mistakes = checked(path, settings)
     except PolicyError as error:
         raise WrongUseError(str(error)) from None
-    mistakes += _missing(policy)
+    mistakes += _missing(policy, settings)
+    mistakes += _no_guard(policy, mistakes)
     for mistake in mistakes:
         click.echo(printable(mistake))
     if mistakes:
@@ -47,15 +51,11 @@ def check(path: Path | None) -> None:
     note(f"policy {path}: no mistakes")
 
 
-def _missing(policy: Policy) -> list[str]:
-    """What the policy needs of a worker's machine, and this one does not have."""
+def _missing(policy: Policy, settings: Settings) -> list[str]:
+    """What the policy needs of a worker's machine, and this one does not have: each of these ends a worker's start."""
     mistakes: list[str] = []
     for name, spec in policy.models.items():
-        if spec.engine in {"torch", "vllm"} and spec.path:
-            try:
-                check_folder(spec.path)
-            except CheckpointError as error:
-                mistakes.append(f"models.{name}.path: {error}")
+        mistakes += _no_model(name, spec, settings) if spec.engine in {"torch", "vllm"} and spec.path else []
         mistakes += _no_key(f"models.{name}", spec.api_key_env)
     if policy.guard.moderation is not None:
         mistakes += _no_key("guard.moderation", policy.guard.moderation.api_key_env)
@@ -70,6 +70,30 @@ def _missing(policy: Policy) -> list[str]:
     return mistakes
 
 
+def _no_model(name: str, spec: ModelSpec, settings: Settings) -> list[str]:
+    """Without its weights, which take as long as a worker's start: `parley model check`."""
+    try:
+        check_folder(spec.path or "")
+        described_prompts(own_settings(settings, name, spec))
+    except (CheckpointError, LoadError) as error:
+        about = f"models.{name}"
+        return [str(error).removeprefix("policy: ") if about in str(error) else f"{about}.path: {error}"]
+    return []
+
+
+def _no_guard(policy: Policy, mistakes: Sequence[str]) -> list[str]:
+    """What the guard is loaded from: a pipeline, a classifier and its labels."""
+    if not policy.guard.is_on or any(one.startswith("guard") for one in mistakes):
+        return []
+    from app.features.guard.guard import Guard
+
+    try:
+        Guard(policy)
+    except PolicyError as error:
+        return [str(error)]
+    return []
+
+
 def _listed(table: str, tables: Sequence[IntakeRules | EgressRules]) -> list[tuple[str, IntakeRules | EgressRules]]:
     return [(f"{table}[{at}]", rules) for at, rules in enumerate(tables)]
 
@@ -79,12 +103,14 @@ def _no_package(policy: Policy) -> list[str]:
     guard = policy.guard
     has_profanity = PROFANITY in judged(guard.prompt) | judged(guard.answer)
     has_outside = any(spec.engine == "openai" for spec in policy.models.values())
+    has_vllm = any(spec.engine == "vllm" for spec in policy.models.values())
     needed = (
         (guard.masks, "guard.pii", "spacy", "guard"),
         (guard.masks, "guard.pii", "presidio_analyzer", "guard"),
         (has_profanity, "guard: profanity", "profanity_check", "guard"),
         (guard.moderation is not None, "guard.moderation", "openai", "outside"),
         (has_outside, "models: engine = 'openai'", "openai", "outside"),
+        (has_vllm, "models: engine = 'vllm'", "vllm", "vllm"),
     )
     return [
         f"{where} needs the package {package}: install Parley with its extra `{extra}`"

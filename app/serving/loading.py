@@ -154,7 +154,7 @@ def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
         if spec.engine == settings.engine and spec.path == settings.model and not spec.options:
             same.append(name)
         else:
-            groups.setdefault((_own(settings, name, spec), spec.memory_share), []).append(name)
+            groups.setdefault((own_settings(settings, name, spec), spec.memory_share), []).append(name)
     wanted[0] = dataclasses.replace(wanted[0], names=wanted[0].names | set(same))
     for (own, share), names in groups.items():
         wanted.append(_Wanted(own, frozenset(names), is_from_policy=True, share=share))
@@ -173,7 +173,7 @@ def _with_shares(wanted: list[_Wanted]) -> list[_Wanted]:
 _ALONE = {"adapters": "", "draft_model": ""}
 
 
-def _own(settings: Settings, name: str, spec: ModelSpec) -> Settings:
+def own_settings(settings: Settings, name: str, spec: ModelSpec) -> Settings:
     """The settings of a model of the policy; raises `LoadError`."""
     given = settings.model_dump() | spec.options | _ALONE | {"model": spec.path, "engine": spec.engine}
     try:

@@ -158,6 +158,8 @@ def _engine_of(rules: GuardRules) -> AnalyzerEngine:
     logging.getLogger("presidio-analyzer").setLevel(logging.ERROR)
     try:
         return engine_of(rules, _pipeline_of(rules))
+    except ImportError as error:  # spaCy's, of a language
+        raise AnalyzerError(f"pii_language: {error}".splitlines()[0]) from None
     except (OSError, ValueError) as error:
         raise AnalyzerError(f"pii_model: {error}".splitlines()[0]) from None
 

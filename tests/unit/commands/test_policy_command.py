@@ -6,6 +6,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from app.commands.policy import policy
+from app.serving.loading import LoadError
+from app.settings import Settings
+from app.worker import load
 
 
 def checked(*arguments: str) -> Result:
@@ -66,3 +69,30 @@ def test_a_package_that_a_worker_would_lack_is_a_mistake(tmp_path: Path, monkeyp
     found = checked(str(path))
     assert found.exit_code == 2
     assert found.stdout == "guard.pii needs the package spacy: install Parley with its extra `guard`\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ('[guard]\npii = "mask"\npii_model = "none_such"\n', "guard: pii_model: [E050] Can't find model 'none_such'"),
+        ('[guard]\npii = "mask"\npii_language = "zz"\npii_entities = ["IBAN_CODE"]\n', "guard: pii_language: "),
+        ('[guard]\nclassifier = "FOLDER"\nprompt = { spam = "block" }\n', "guard: classifier FOLDER: "),
+        ('[models.small]\npath = "FOLDER"\n', "models.small.path: "),
+        ('[models.small]\npath = "demo"\nengine = "vllm"\n', "models: engine = 'vllm' needs the package vllm"),
+        (
+            '[[egress]]\ntopic = "t"\nformat = "avro"\nschema = "FOLDER/a.avsc"\nfields = { a = "answer" }\n',
+            "egress[0]: schema FOLDER/a.avsc: No such file",
+        ),
+    ],
+)
+def test_what_would_end_a_worker_is_a_mistake(tmp_path: Path, text: str, mistake: str) -> None:
+    path, folder = tmp_path / "policy.toml", tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "none_such"}')
+    path.write_text(text.replace("FOLDER", str(folder)))
+    found = checked(str(path))
+    assert (found.exit_code, len(found.stdout.splitlines())) == (2, 1), found.stdout
+    assert found.stdout.startswith(mistake.replace("FOLDER", str(folder))), found.stdout
+    settings = Settings(_env_file=None, policy=path, embedder="none", engine="paced")
+    with pytest.raises(LoadError):
+        load(settings, lambda _: None)
