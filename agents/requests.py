@@ -15,7 +15,7 @@ import msgspec
 from app.answering.containment import Containment
 from app.answering.job import PRIORITIES
 from app.answering.kept import Refusal, refusal_of, refused_user
-from app.delivery.accepted import Accepted, Former
+from app.delivery.accepted import Accepted, Former, RequestKey
 from app.delivery.cancels import Cancels
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import Commit
@@ -27,12 +27,10 @@ from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt, AttemptCount, lost_attempts
-from app.delivery.resume.recovery import RequestKey
 from app.foreign.source import source_of
 from app.settings import Settings
 from app.wire.codec import explained, ignored_fields, read_request, trace_headers_of
 from app.wire.error import WireError
-from app.wire.event import NO_PLAN
 from app.wire.request import Request
 from app.wire.validation import check_partition, validate_request, with_tenant
 from models.interface.fair_slots import payers_of
@@ -135,8 +133,7 @@ class Requests:
         key = (refused_user(record, error), error.request_id or "")
         known = ownership.known(key, at)
         refusal = refusal_of(record, error, known=known, settings=self._settings, now=ownership.clock.now())
-        former = ownership.recovered.answers.pop(key, None)
-        is_reported = former is not None and former.end is not None
+        is_reported = ownership.former_of(key, record).end is not None
         if refusal.event is not None:
             ownership.refused.add(key)  # a second request with this id is a duplicate from now on
             told = self._containment.refused(partition, record, refusal.event)
@@ -163,21 +160,20 @@ def asked_at(record: Record, clock: BrokerClock) -> int:
 
 def _accepted(partition: Partition, record: Record, request: Request, at: int) -> InFlight:
     """The request, with what the log holds of it if a former owner has begun it."""
-    former, attempts = Former(), AttemptCount()
-    if partition.ownership.is_replayed(record):
-        former, attempts = _former_of(partition, (request.user_id, request.request_id))
+    ownership, attempts = partition.ownership, AttemptCount()
+    former = ownership.former_of((request.user_id, request.request_id), record)
+    if former.is_replayed:
+        attempts = _attempts(partition, (request.user_id, request.request_id), former)
     asked = at if former.plan.at is None else former.plan.at
     accepted = Accepted(record, request, asked, former, ignored_fields(record.value, record.headers))
     return InFlight(accepted, attempts=attempts, trace_headers=trace_headers_of(record.headers))
 
 
-def _former_of(partition: Partition, key: RequestKey) -> tuple[Former, AttemptCount]:
-    recovered = partition.ownership.recovered
-    former = Former(recovered.answers.pop(key, None), recovered.plans.pop(key, NO_PLAN), is_replayed=True)
-    last = recovered.attempts.pop(key, None) or Attempt(0, former.position)
+def _attempts(partition: Partition, key: RequestKey, former: Former) -> AttemptCount:
+    last = former.attempt or Attempt(0, former.position)
     lost = lost_attempts(last, former.position)
     lost -= bool(lost) and partition.begun.get(key) == lost  # that attempt was ours, and we are still here
-    return former, AttemptCount(lost, former.position, last.at)
+    return AttemptCount(lost, former.position, last.at)
 
 
 def _left_s(accepted: Accepted, now: int) -> float | None:

@@ -21,13 +21,13 @@ from functools import partial
 import msgspec
 from aiokafka import ConsumerRecord
 
+from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import error_of_unexpected, letter_of
 from app.delivery.escalation import ESCALATING
 from app.delivery.follower import TopicTask, follow
 from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
-from app.delivery.resume.recovery import RequestKey
 from app.features.open_calls import OpenCalls
 from app.features.tool_rounds import ToolsOverKafka
 from app.settings import Settings

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from app.answering.batches import Batches
 from app.answering.dialogue import Dialogue, memory_of
+from app.delivery.accepted import RequestKey
 from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import write_attempt
-from app.delivery.resume.recovery import RequestKey
 from app.delivery.stop_handle import StoppedError
 from app.settings import Settings
 from app.wire.error import ErrorCode

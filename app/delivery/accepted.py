@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from app.delivery.record import Record
-from app.delivery.resume.recovery import RequestKey
+from app.delivery.resume.quarantine import Attempt
 from app.reader.answer import Answer
 from app.wire.event import NO_PLAN, Plan, TokenEvent
 from app.wire.request import Request
+
+RequestKey = tuple[str, str]
+"""(user_id, request_id): a request's identity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +20,13 @@ class Former:
 
     answer: The part of its answer that readers have.
     plan: What was decided about it.
+    attempt: The newest attempt to answer it.
     is_replayed: Its record was in the log before this ownership began.
     """
 
     answer: Answer | None = None
     plan: Plan = NO_PLAN
+    attempt: Attempt | None = None
     is_replayed: bool = False
 
     @property
@@ -54,6 +59,9 @@ class Former:
         return [event for event in events if (event.index or 0) >= index]
 
 
+NEW, REPLAYED = Former(), Former(is_replayed=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """The facts about a request: nothing of them changes.
@@ -66,7 +74,7 @@ class Accepted:
     record: Record
     request: Request
     at: int
-    former: Former = field(default_factory=Former)
+    former: Former = NEW
     ignored: tuple[str, ...] = ()
 
     @property

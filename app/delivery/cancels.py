@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.delivery.resume.recovery import RequestKey
+from app.delivery.accepted import RequestKey
 from app.wire.ids import tenant_of
 from models.interface.fair_slots import FairSlots, Payer, Payers, payers_of
 

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from app.delivery.accepted import Accepted
+from app.delivery.accepted import Accepted, RequestKey
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import AttemptCount
-from app.delivery.resume.recovery import RequestKey
 from app.delivery.stop_handle import StopHandle
 from app.wire.event import TokenEvent
 

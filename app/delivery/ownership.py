@@ -18,6 +18,7 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
+from app.delivery.accepted import NEW, REPLAYED, Former, RequestKey
 from app.delivery.clients import RETRIABLE_ERRORS, Clients, stop_client
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.changelog import changelogs, restore
@@ -30,7 +31,7 @@ from app.delivery.marks import PartitionMarks
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.record import REQUESTS, Record, outgoing
 from app.delivery.resume.pace import TokenProducer
-from app.delivery.resume.recovery import RecoveredAnswers, RequestKey, recover
+from app.delivery.resume.recovery import recover
 from app.delivery.resume.tokens import TokenLog
 from app.settings import Settings
 from app.wire.codec import read_request
@@ -108,7 +109,8 @@ class Ownership:
         self.inflight_requests: dict[RequestKey, InFlight] = {}
         self.refused: set[RequestKey] = set()
         self.marks = PartitionMarks(store)
-        self.recovered = RecoveredAnswers()
+        self.recovered: dict[RequestKey, Former] = {}
+        """What the log holds of requests that may be unfinished, until they are read again."""
         self.inherited_until = 0
         """Another owner may have begun what was parked before this offset: it was parked under an earlier ownership."""
         self.restored = 0
@@ -185,6 +187,10 @@ class Ownership:
         """Whether the record was in the log before this ownership began, so that a former owner may have begun it."""
         return self._resume_until is None or record.offset < self._resume_until
 
+    def former_of(self, key: RequestKey, record: Record) -> Former:
+        """What the log holds of this request, which is read again by now."""
+        return self.recovered.pop(key, REPLAYED) if self.is_replayed(record) else NEW
+
     def has_begun(self, record: Record) -> bool:
         """Whether a former owner has begun the request of this record, or it is no request at all."""
         if not self.is_replayed(record):
@@ -195,7 +201,7 @@ class Ownership:
             )
         except WireError:
             return True
-        return self.recovered.has((request.user_id, request.request_id))
+        return (request.user_id, request.request_id) in self.recovered
 
     def known(self, key: RequestKey, at: int) -> bool:
         """Whether a request of the time `at` (Unix ms) is running, or has ended within `PARLEY_DEDUP_S` before that.
@@ -300,18 +306,11 @@ class Ownership:
         self._log_lost_records()
         requests = self.context.topic_partition("requests")
         start, floor = self._inherited(self.epoch)
-        recovered = await recover(
-            reader,
-            self.context.topic_partition("tokens"),
-            start=start,
-            floor=floor,
-            fence=self.epoch,
-        )
-        for key in recovered.requests:
-            if self.store.get(Table.ENDED, records.key(*key)) is not None:
-                recovered.forget(key)
-        self.recovered = recovered
-        self.to_continue = recovered.unfinished
+        tokens = self.context.topic_partition("tokens")
+        recovered = await recover(reader, tokens, start=start, floor=floor, fence=self.epoch)
+        is_open = {key: self.store.get(Table.ENDED, records.key(*key)) is None for key in recovered}
+        self.recovered = {key: one for key, one in recovered.items() if is_open[key]}
+        self.to_continue = sum(one.has_begun and one.end is None for one in self.recovered.values())
         self._resume_until = (await reader.end_offsets([requests]))[requests]
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from app.delivery import dead_letters
+from app.delivery.accepted import RequestKey
 from app.delivery.clients import RETRIABLE_ERRORS
 from app.delivery.commits.commit import Commit, LostError, RecordRefusedError
 from app.delivery.escalation import ESCALATING, PARTITION_ERRORS, WORKER_ERRORS
@@ -27,7 +28,6 @@ from app.delivery.ownership import FencedError, Ownership, PartitionContext
 from app.delivery.parked_reader import ParkedReader
 from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.quarantine import write_attempt
-from app.delivery.resume.recovery import RequestKey
 from app.delivery.taking_over import take_over
 from models.interface.unexpected import type_and_line
 from tables.store_errors import CorruptStoreError, StoreUnusableError

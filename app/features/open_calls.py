@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from app.delivery.resume.recovery import RequestKey
+from app.delivery.accepted import RequestKey
 from tables import records
 from tables.records import RowChange, Table
 from tables.store import PartitionStore

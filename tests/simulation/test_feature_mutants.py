@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from app.answering import kept, pipeline
 from app.answering.job import job_of
 from app.answering.pipeline import Retrying
+from app.delivery.accepted import Former
 from app.delivery.marks import PartitionMarks
+from app.delivery.resume import recovery
 from app.delivery.resume.answer_log import AnswerLog
-from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
 from app.features.cache import recordings
 from app.features.cache.recordings import Recording, ResponseCache
 from app.features.cache.stage import Cached
@@ -46,7 +47,7 @@ def _without_source(*arguments: Any) -> Turn:
 _TURN = kept._turn
 _DECIDE = AnswerLog.decide
 _INHERIT = AnswerLog.inherit
-_NOTE = RecoveredAnswers.note
+_NOTE = recovery.with_notice
 _REPEATED = Cached._repeated
 _READ = Recalling.read
 _FIND = Masked.decide
@@ -77,16 +78,15 @@ async def _writes_no_fallback(answer: AnswerLog, plan: Plan) -> None:
         await _DECIDE(answer, plan)
 
 
-def _notes_attempts_only(recovered: RecoveredAnswers, key: RequestKey, notice: Notice, index: int, at: int) -> None:
-    if notice.code != PLAN:
-        _NOTE(recovered, key, notice, index, at)
+def _notes_attempts_only(former: Former, notice: Notice, index: int, at: int) -> Former:
+    return former if notice.code == PLAN else _NOTE(former, notice, index, at)
 
 
-def _without(field: str) -> Callable[..., None]:
-    def note(recovered: RecoveredAnswers, key: RequestKey, notice: Notice, index: int, at: int) -> None:
+def _without(field: str) -> Callable[..., Former]:
+    def note(former: Former, notice: Notice, index: int, at: int) -> Former:
         if notice.code == PLAN:
             notice = replace(notice, details={**(notice.details or {}), field: None})
-        _NOTE(recovered, key, notice, index, at)
+        return _NOTE(former, notice, index, at)
 
     return note
 
@@ -156,9 +156,7 @@ MUTANTS: dict[str, Mutant] = {
     "an answer stays free whose repeat broke off": Mutant(Cached, "_paid", _is_free, routed_storm, hint=1178),
     "a next owner decides anew": Mutant(Routed, "is_decided", _is_open, routed_storm, hint=2),
     "decisions are not written": Mutant(AnswerLog, "decide", _decides_silently, routed_storm),
-    "a plan that was written is forgotten": Mutant(
-        RecoveredAnswers, "note", _notes_attempts_only, routed_storm, hint=2
-    ),
+    "a plan that was written is forgotten": Mutant(recovery, "with_notice", _notes_attempts_only, routed_storm, hint=2),
     "a model that fails is not tried again": Mutant(Retrying, "_tries_again", _gives_up, routed_storm),
     "a model that is tried again begins anew": Mutant(pipeline, "job_of", _from_the_beginning, routed_storm, hint=3),
     "a fallback is not written": Mutant(AnswerLog, "decide", _writes_no_fallback, routed_storm, hint=3),
@@ -166,7 +164,7 @@ MUTANTS: dict[str, Mutant] = {
         AnswerLog, "inherit", _inherits_nothing, routed_storm, hint=3
     ),
     "a next owner forgets where another model took over": Mutant(
-        RecoveredAnswers, "note", _without("from_index"), routed_storm, hint=3
+        recovery, "with_notice", _without("from_index"), routed_storm, hint=3
     ),
     "a cached answer is another user's": Mutant(recordings, "_scope", lambda *_: "all", routed_storm, hint=3),
     "a cached answer is not written down": Mutant(kept, "_turn", _without_source, routed_storm, hint=7),
@@ -185,7 +183,7 @@ MUTANTS: dict[str, Mutant] = {
         Moderated, "is_decided", _is_open, moderation_storm, more=((Moderated, "decide", _judges_anew),)
     ),
     "a next owner forgets that the guard has ended an answer": Mutant(
-        RecoveredAnswers, "note", _without("filtered"), moderation_storm, hint=9
+        recovery, "with_notice", _without("filtered"), moderation_storm, hint=9
     ),
     "tokens leave before they are judged": Mutant(Moderated, "_gated", _judges_behind_the_reader, moderation_storm),
     "reasoning leaves before it is judged": Mutant(sentences, "_text_of", _text_alone, reasoning_storm, hint=27),

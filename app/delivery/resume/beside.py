@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 from aiokafka.structs import RecordMetadata
 
+from app.delivery.accepted import RequestKey
 from app.delivery.record import Outgoing
-from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.tokens import TokenLog
 from app.wire.event import TokenEvent
 

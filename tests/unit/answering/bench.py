@@ -7,6 +7,7 @@ of the partition would that has only the events before it.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -29,7 +30,7 @@ from app.delivery.observer import Observer
 from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.quarantine import AttemptCount, lost_attempts
-from app.delivery.resume.recovery import RecoveredAnswers
+from app.delivery.resume.recovery import with_notice
 from app.delivery.resume.tokens import TokenLog
 from app.features.host import WorkerParts
 from app.features.order import features_of
@@ -306,27 +307,23 @@ class _Reported(Observer):
 
 def former_of(events: Sequence[TokenEvent], user_id: str = "ann", conversation_id: str = "default") -> Former:
     """What the next owner reads from the log in which these events are."""
-    key, recovered = (user_id, "r1"), RecoveredAnswers()
+    former = Former(is_replayed=True)
     answer = Answer(user_id, "r1", conversation_id)
     for event in events:
         if event.notice is not None:
-            recovered.note(key, event.notice, event.index or 0, event.timestamp or 0)
+            former = with_notice(former, event.notice, event.index or 0, event.timestamp or 0)
         else:
             answer.append(event, event.index or 0, _EPOCH)
     has_answer = bool(answer.segments or answer.end)
-    return Former(answer if has_answer else None, recovered.plans.get(key, Plan()), is_replayed=True)
+    return dataclasses.replace(former, answer=answer if has_answer else None)
 
 
-def inflight_of(request: Request, former: Former, events: Sequence[TokenEvent] = ()) -> InFlight:
+def inflight_of(request: Request, former: Former) -> InFlight:
     value, headers = encode(request)
     record = Record(REQUESTS, 3, 42, ASKED_AT, request.user_id.encode(), value, tuple(headers))
     accepted = Accepted(record, request, ASKED_AT if former.plan.at is None else former.plan.at, former)
-    recovered = RecoveredAnswers()
-    for event in events:
-        if event.notice is not None:
-            recovered.note(accepted.key, event.notice, event.index or 0, event.timestamp or 0)
-    last = recovered.attempts.get(accepted.key)
-    attempts = AttemptCount(lost_attempts(last, former.position), former.position, 0 if last is None else last.at)
+    last, position = former.attempt, former.position
+    attempts = AttemptCount(lost_attempts(last, position), position, 0 if last is None else last.at)
     return InFlight(accepted, attempts=attempts)
 
 
@@ -345,7 +342,7 @@ async def answered(
     request = with_tenant(msgspec.convert({"request_id": "r1", "user_id": "ann", "prompt": "why?", **fields}, Request))
     if former is None:
         former = former_of(before, request.user_id, request.conversation_id) if before else Former()
-    inflight = inflight_of(request, former, before)
+    inflight = inflight_of(request, former)
     prepare(inflight)
     registry, observer = ModelRegistry(*models), _Reported()
     order = _order()

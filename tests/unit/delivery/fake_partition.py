@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit, CommitQueue
 from app.delivery.inflight import InFlight
 from app.delivery.marks import PartitionMarks
 from app.delivery.partition import Partition, State
 from app.delivery.record import Record
-from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.tokens import TokenLog
 from app.wire.event import PLAN, EventType, TokenEvent
 from tables import records

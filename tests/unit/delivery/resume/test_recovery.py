@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from app.delivery.accepted import Former, RequestKey
 from app.delivery.resume.quarantine import Attempt
-from app.delivery.resume.recovery import RecoveredAnswers, recover
+from app.delivery.resume.recovery import recover
 from app.kafka.reading import UnreadableRecord
+from app.reader.answer import Answer
 from app.reader.rule import ReaderRule
 from app.wire.codec import encode
 from app.wire.event import EventType, Notice, Plan, TokenEvent
@@ -73,10 +75,14 @@ class Reader:
         return UnreadableRecord(*TP, offset, 0, 0, None, value, None, -1, len(value), (), cause="its header")
 
 
+def answers(found: dict[RequestKey, Former]) -> Iterator[tuple[RequestKey, Answer]]:
+    return ((key, former.answer) for key, former in found.items() if former.answer is not None)
+
+
 async def recovered(log: list[TokenEvent], *, start: int, floor: int) -> dict[str, tuple[str, bool]]:
     """What the owner of the log's last record, its fence, recalls."""
     found = await recover(cast(AIOKafkaConsumer, Reader(log)), TP, start=start, floor=floor, fence=len(log) - 1)
-    return {request: (answer.text, answer.end is not None) for (_, request), answer in found.answers.items()}
+    return {request: (answer.text, answer.end is not None) for (_, request), answer in answers(found)}
 
 
 def seen(log: list[TokenEvent]) -> dict[str, str]:
@@ -117,24 +123,22 @@ async def test_what_cannot_be_decoded_is_no_part_of_an_answer() -> None:
     log = [FENCE, word(0, 0), word(0, 1), word(0, 1, "other"), FENCE]
     reader = cast(AIOKafkaConsumer, Reader(log, unreadable={2, 3}))
     found = await recover(reader, TP, start=0, floor=-1, fence=4)
-    assert {request: answer.text for (_, request), answer in found.answers.items()} == {"r": "0.0 "}
+    assert {request: answer.text for (_, request), answer in answers(found)} == {"r": "0.0 "}
 
 
-async def noted(log: list[TokenEvent]) -> RecoveredAnswers:
+async def noted(log: list[TokenEvent]) -> dict[RequestKey, Former]:
     return await recover(cast(AIOKafkaConsumer, Reader(log)), TP, start=0, floor=-1, fence=len(log) - 1)
 
 
 async def test_the_last_plan_and_the_last_attempt_are_recalled() -> None:
     log = [FENCE, notice(0, "plan", at=5), notice(0, "attempt", attempt=1), FENCE, notice(3, "attempt", attempt=2)]
     found = await noted([*log, notice(3, "plan", at=9), FENCE])
-    assert found.plans == {("u", "r"): Plan(9)}
-    assert found.attempts == {("u", "r"): Attempt(2, 0)}
-    assert found.answers == {}
+    assert found == {("u", "r"): Former(plan=Plan(9), attempt=Attempt(2, 0), is_replayed=True)}
 
 
 async def test_a_former_owners_late_attempt_is_not_recalled() -> None:
     found = await noted([FENCE, FENCE, notice(0, "attempt", attempt=1), FENCE])
-    assert found.attempts == {}
+    assert found == {}
 
 
 async def test_a_notice_that_is_not_a_workers_is_left_out() -> None:
@@ -156,4 +160,4 @@ async def test_the_rest_of_an_answer_that_began_before_the_start_is_left_out() -
 async def test_what_stands_behind_the_fence_is_not_recalled() -> None:
     log = [FENCE, word(0, 0), FENCE, word(0, 1)]
     found = await recover(cast(AIOKafkaConsumer, Reader(log)), TP, start=0, floor=-1, fence=2)
-    assert [answer.text for answer in found.answers.values()] == ["0.0 "]
+    assert [answer.text for _, answer in answers(found)] == ["0.0 "]
