@@ -7,10 +7,23 @@ conversation is erased by either: whoever reads, keeps or serves something of a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from tables.records import Activity, Conversation, Erased, RowChange, Table, decode_row, key, key_parts, prefix_of
+from app.process.user_locks import UserLocks
+from tables.records import (
+    Activity,
+    Conversation,
+    Erased,
+    RowChange,
+    Table,
+    decode_row,
+    encode,
+    key,
+    key_parts,
+    prefix_of,
+)
 from tables.store import PartitionStore
 from tables.tool_calls import ToolRounds
 
@@ -41,8 +54,8 @@ class Scope:
     @property
     def key(self) -> bytes:
         if self.conversation_id is None:
-            return key(self.user_id)
-        return key(_OF_CONVERSATION, self.user_id, self.conversation_id)
+            return encode((self.user_id,))
+        return encode((_OF_CONVERSATION, self.user_id, self.conversation_id))
 
     def includes(self, user_id: str, conversation_id: str) -> bool:
         return user_id == self.user_id and self.conversation_id in {None, conversation_id}
@@ -74,6 +87,9 @@ class Marks:
         return self.cover(asked_at) or (
             begun_at is not None and any(min(asked_at, begun_at) <= mark.applied for mark in self.marks)
         )
+
+
+NO_MARKS = Marks()
 
 
 @dataclass(slots=True)
@@ -122,6 +138,51 @@ def marks_within(store: PartitionStore, user_id: str) -> Iterator[tuple[str, Era
 def has_marks(store: PartitionStore, user_id: str) -> bool:
     """Whether anything of the user was erased."""
     return mark_of(store, Scope(user_id)) is not None or next(marks_within(store, user_id), None) is not None
+
+
+class PartitionMarks:
+    """Those of one ownership: of the table, and those whose commit is under way. A mark counts from the moment at which
+    it is decided.
+
+    locks: Of a user, held from the read of a mark until what follows from it is committed: otherwise the end of a slow
+        erasure can replace the mark of a newer one whose commit is under way.
+    """
+
+    def __init__(self, store: PartitionStore) -> None:
+        self.locks = UserLocks()
+        self._store = store
+        self._deciding: dict[Scope, Erased] = {}
+
+    def of(self, user_id: str, conversation_id: str) -> Marks:
+        """The marks that are about this conversation. Whatever reads or keeps something of it asks them."""
+        of_user, own = self._newest(Scope(user_id)), self._newest(Scope(user_id, conversation_id))
+        if of_user is None and own is None:
+            return NO_MARKS
+        return Marks(tuple(mark for mark in (of_user, own) if mark is not None))
+
+    def erased_at(self, user_id: str) -> int:
+        """When everything of the user was last erased, Unix milliseconds; 0 for never."""
+        mark = self._newest(Scope(user_id))
+        return 0 if mark is None else mark.at
+
+    def being_erased(self, user_id: str) -> dict[str, int]:
+        """The user's conversations of which an erasure has not deleted everything, and its time."""
+        marks = dict(marks_within(self._store, user_id))
+        for scope, mark in self._deciding.items():
+            if scope.user_id == user_id and scope.conversation_id is not None:
+                marks[scope.conversation_id] = mark
+        return {name: mark.at for name, mark in marks.items() if not mark.done}
+
+    @contextmanager
+    def deciding(self, scope: Scope, mark: Erased) -> Iterator[None]:
+        """While the mark is committed."""
+        self._deciding[scope] = mark
+        yield
+        if self._deciding.get(scope) is mark:
+            del self._deciding[scope]
+
+    def _newest(self, scope: Scope) -> Erased | None:
+        return self._deciding.get(scope) or mark_of(self._store, scope)
 
 
 def erasure(store: PartitionStore, scope: Scope, mark: Erased) -> Iterator[RowChange | None]:

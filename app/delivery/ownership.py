@@ -27,7 +27,6 @@ from app.delivery.commits.handover import Handover, Offsets, decode_handover
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.commits.positions import Watermark
 from app.delivery.inflight import InFlight
-from app.delivery.marks import PartitionMarks
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.record import REQUESTS, Record, outgoing
 from app.delivery.resume.pace import TokenProducer
@@ -38,6 +37,7 @@ from app.wire.codec import read_request
 from app.wire.error import WireError
 from app.wire.event import EventType, TokenEvent
 from tables import records
+from tables.erasures import PartitionMarks
 from tables.records import Ended, Table
 from tables.store import PartitionStore
 

@@ -13,7 +13,6 @@ from app.answering import kept, pipeline
 from app.answering.job import job_of
 from app.answering.pipeline import Retrying
 from app.delivery.accepted import Former
-from app.delivery.marks import PartitionMarks
 from app.delivery.resume import recovery
 from app.delivery.resume.answer_log import AnswerLog
 from app.features.cache import recordings
@@ -28,6 +27,7 @@ from app.features.routing.stage import Routed
 from app.wire.event import FALLBACK, PLAN, Notice, Plan
 from app.wire.turn import Turn
 from models.interface.generation import Delta, Job, StreamEvent
+from tables.erasures import PartitionMarks
 from tests.simulation.deletions import recalling_deletions
 from tests.simulation.faults import (
     masking_storm,

@@ -27,7 +27,6 @@ from app.delivery.commits.audit_chain import extend
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.handover import Handover, Offsets
 from app.delivery.inflight import InFlight
-from app.delivery.marks import PartitionMarks
 from app.delivery.open_records import OpenRecords, _payers_of
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
@@ -44,7 +43,7 @@ from app.wire.event import TokenEvent
 from app.wire.request import Request
 from app.wire.turn import Turn
 from models.interface.generation import Delta
-from tables.erasures import Marks, Scope
+from tables.erasures import Marks, PartitionMarks, Scope
 from tables.records import Conversation, Erased, RowChange, Table, decode_row, encode, key
 from tables.tool_calls import ToolRounds, row
 from tables.usage import Windows

@@ -25,7 +25,6 @@ from app.answering.stage import Feature, Switch
 from app.delivery.accepted import Accepted, Former
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlight, Outcome
-from app.delivery.marks import PartitionMarks
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS, Outgoing, Record
@@ -53,6 +52,7 @@ from models.interface.generation import (
 from models.served.registry import ModelRegistry, ServedModel
 from tables import records
 from tables.conversations import MemoryRules
+from tables.erasures import PartitionMarks
 from tables.records import Conversation, Erased, RowChange, Table
 from tests.simulation.memory_store import Disk, MemoryStore
 from tests.unit.answering.word_engine import Before, model, words_of

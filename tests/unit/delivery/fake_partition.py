@@ -12,12 +12,12 @@ from typing import Any, cast
 from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit, CommitQueue
 from app.delivery.inflight import InFlight
-from app.delivery.marks import PartitionMarks
 from app.delivery.partition import Partition, State
 from app.delivery.record import Record
 from app.delivery.resume.tokens import TokenLog
 from app.wire.event import PLAN, EventType, TokenEvent
 from tables import records
+from tables.erasures import PartitionMarks
 from tables.records import Ended, Table
 from tests.simulation.memory_store import Disk, MemoryStore
 
