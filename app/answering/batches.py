@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from app.delivery.inflight import InFlight
 from models.interface.batcher import Batcher, Flush
@@ -64,9 +65,9 @@ class Batches:
             self._max_size,
             self._budget_s,
             has_room=lambda: engine.has_room,
-            flush=lambda batch: _flush(engine, batch),
+            flush=partial(_flush, engine),
             timers=asyncio.get_running_loop(),
-            observe=lambda flush: self._observe(partition, flush),
+            observe=partial(self._observe, partition),
         )
         self._of[partition, engine] = batcher
         return batcher

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from app.delivery.accepted import Accepted
 from app.private.mask import NO_MASK, Mask
-from app.wire.event import RecalledTurn
+from app.wire.event import Plan, RecalledTurn
+from app.wire.json_codec import json_bytes
 from app.wire.request import Message, Request, Role
 from models.interface.chat import ChatMessage, ModelCall, PastTurn
 from tables.conversations import MemoryRules
-from tables.records import Conversation, KeptTurn
+from tables.records import Conversation, KeptTurn, encode
 from tables.tool_calls import NO_ROUNDS, ToolRounds
 
 
@@ -33,7 +34,7 @@ class Dialogue:
     mask: Mask = NO_MASK
 
 
-def memory_of(accepted: Accepted, conversation: Conversation | None, rules: MemoryRules) -> tuple[KeptTurn, ...]:
+def memory_of(accepted: Accepted, conversation: Conversation, rules: MemoryRules) -> tuple[KeptTurn, ...]:
     """The turns that the request sees; one that brings its whole context sees none."""
     request = accepted.request
     if not request.sees_conversation:
@@ -122,3 +123,12 @@ def chat_message(message: Message) -> ChatMessage:
 def ended_in(steps: tuple[ChatMessage, ...], text: str, calls: tuple[ModelCall, ...]) -> tuple[ChatMessage, ...]:
     """The steps of a turn whose answer is `text` and these calls."""
     return (*steps, ChatMessage("assistant", text, calls=calls)) if calls else steps
+
+
+def kept_bytes(accepted: Accepted, memory: tuple[KeptTurn, ...], plan: Plan) -> int:
+    """Bytes, as JSON, of what its turn will keep beside the answer: on `turns`, or in its conversation."""
+    request = accepted.request
+    size = json_bytes(question_of(request, memory)) + len(encode(plan.private or ()))
+    if request.store and not request.is_raw:
+        size += len(encode((steps_of(request, memory), before_of(request))))
+    return size

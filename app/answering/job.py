@@ -62,7 +62,8 @@ async def prompt_of(dialogue: Dialogue, model: ServedModel, settings: Settings, 
         DialogueError: the conversation does not have what the request refers to.
         UnsupportedError: the log probabilities of this prompt cannot be reported.
     """
-    request, memory, rounds = dialogue.request, dialogue.memory, dialogue.rounds.steps
+    request, memory = dialogue.request, dialogue.memory
+    rounds = dialogue.rounds.steps if dialogue.rounds.rounds else ()
     reserve = min(request.max_tokens or settings.max_tokens, model.engine.context_length // 4)
 
     check_dialogue(request, memory)
@@ -163,8 +164,9 @@ def job_of(
         if is_set and not model.has_logprobs:
             raise UnsupportedError(f"{name}: needs log probabilities, which this model's engine does not report")
     room = model.engine.context_length - len(prompt.ids)
-    max_tokens = min((request.max_tokens or settings.max_tokens) - rounds.end, room)
-    least = max(0, (request.min_tokens or 0) - rounds.end)
+    written = rounds.end if rounds.rounds else 0
+    max_tokens = min((request.max_tokens or settings.max_tokens) - written, room)
+    least = max(0, (request.min_tokens or 0) - written)
     tools, output = tools_of(dialogue), _constraint(request.response_format)
     is_free = not tools and output is None
     reasoning = prompt.reasoning if is_free or model.forms_follow_reasoning else None

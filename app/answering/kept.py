@@ -18,9 +18,8 @@ from app.delivery.dead_letters import letter_of, report_refusal
 from app.delivery.record import Outgoing, Record, outgoing
 from app.settings import Settings
 from app.wire.error import WireError
-from app.wire.event import ErrorInfo, EventType, Plan, TokenEvent
+from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.ids import MAX_USER_LENGTH
-from app.wire.json_codec import json_bytes
 from app.wire.record_size import MAX_RECORD_BYTES
 from app.wire.tools import ToolCall
 from app.wire.turn import Timing, Turn
@@ -117,15 +116,6 @@ def _within_records(commit: Commit) -> Commit:
             _MAX_ROW_BYTES,
         )
     return commit if len(rows) == len(commit.changes) else dataclasses.replace(commit, changes=rows)
-
-
-def kept_bytes(accepted: Accepted, memory: tuple[records.KeptTurn, ...], plan: Plan) -> int:
-    """Bytes, as JSON, of what its turn will keep beside the answer: on `turns`, or in its conversation."""
-    request = accepted.request
-    size = json_bytes(question_of(request, memory)) + len(records.encode(plan.private or ()))
-    if request.store and not request.is_raw:
-        size += len(records.encode((steps_of(request, memory), before_of(request))))
-    return size
 
 
 def _kept(run: Run, end: TokenEvent, now: int) -> Kept:

@@ -27,9 +27,8 @@ import msgspec
 
 from app.answering.attempts import Attempting
 from app.answering.batches import Batches
-from app.answering.dialogue import DialogueError
+from app.answering.dialogue import DialogueError, kept_bytes
 from app.answering.job import UnsupportedError, job_of, prompt_of
-from app.answering.kept import kept_bytes
 from app.answering.off_loop import INLINE
 from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage, Switch, around, parts
@@ -85,7 +84,7 @@ class Answering:
         if not self._is_fresh:
             self.stages = (Attempting(run, pipeline.isolation), *self.stages)
         run.sees = parts(self.stages, "see")
-        inflight.timeline.started = run.accepted.time_of(partition.ownership.clock.now()) * 1_000_000
+        inflight.timeline.started = run.accepted.time_of(run.ownership.clock.now()) * 1_000_000
         self._resumes = run.accepted.former.has_begun
 
     async def to_its_end(self) -> TokenEvent:
@@ -124,7 +123,8 @@ class Answering:
             plan = read(plan, self.run.memory)
         self.run.reads_past = bool(self.run.memory or plan.recalled)
         await self.run.replan(plan)
-        answer.continue_after(answer.rounds.until(answer.index))
+        if answer.rounds.rounds:
+            answer.continue_after(answer.rounds.until(answer.index))
 
     async def _pass_suspect(self) -> None:
         if self._is_fresh and self._isolation.is_alone:

@@ -45,8 +45,9 @@ class Over(Exception):  # noqa: N818 - no failure: it ends an answer
 
 
 class Run:
-    """One request while it is answered. Belongs to one ownership of its partition.
+    """One request while it is answered.
 
+    ownership: That of the partition, which the run belongs to.
     conversation, memory: As it was stored when it was last read, and the turns of it that the request sees.
     erased_at: The last erasure of it by then, Unix milliseconds.
     reads_past: The prompt contains earlier turns, so the answer may quote them.
@@ -65,14 +66,15 @@ class Run:
         inflight: InFlight,
     ) -> None:
         self.settings, self.models, self.rules, self.batches = settings, models, rules, batches
-        self.partition, self.inflight, self.accepted = partition, inflight, inflight.accepted
+        self.partition, self.ownership = partition, partition.ownership
+        self.inflight, self.accepted = inflight, inflight.accepted
         self.spent = 0
         self.reads_past = False
         self._stream: Stream | None = None
         self.sees: Sequence[See] = ()
         self.read_conversation()
         model = self.model_by(self.accepted.former.plan)
-        token_log = partition.ownership.token_log
+        token_log = self.ownership.token_log
         self.answer = AnswerLog(token_log, self.accepted, inflight.trace_headers, model, models.default)
         inflight.answer = self.answer
 
@@ -111,7 +113,7 @@ class Run:
 
     @property
     def marks(self) -> Marks:
-        return self.partition.ownership.marks.of(*self.accepted.conversation)
+        return self.ownership.marks.of(*self.accepted.conversation)
 
     async def replan(self, plan: Plan) -> None:
         """Put the plan in force; raises `Over` if the guard ends the answer by it."""
@@ -143,7 +145,7 @@ class Run:
         count.end_beginning()
         if count.is_recorded:
             count.is_recorded = False
-            await write_attempt(self.partition.ownership.token_log, self.inflight, count.lost)
+            await write_attempt(self.ownership.token_log, self.inflight, count.lost)
         async with self.partition.without_slot(self.inflight):
             yield
 
@@ -160,10 +162,9 @@ class Run:
         """The conversation as it is stored now, and the turns of it that the request sees. Rows that an erasure has
         not deleted yet count as deleted.
         """
-        raw = self.partition.ownership.store.get(Table.CONVERSATIONS, records.key(*self.accepted.conversation))
-        conversation = None if raw is None else records.decode_row(raw, Conversation)
-        if conversation is not None and self.marks.hide(conversation):
-            conversation = None
+        raw = self.ownership.store.get(Table.CONVERSATIONS, records.key(*self.accepted.conversation))
+        if raw is None or self.marks.hide(conversation := records.decode_row(raw, Conversation)):
+            return None, ()
         return conversation, memory_of(self.accepted, conversation, self.rules)
 
     async def see(self, dialogue: Dialogue) -> Dialogue:
@@ -174,11 +175,9 @@ class Run:
 
     async def visible_dialogue(self) -> Dialogue:
         """What a model gets to read now."""
-        answer = self.answer
-        has_begun = answer.from_index > answer.rounds.end
-        written = answer.text_before(answer.from_index) if has_begun else ""
+        answer, request = self.answer, self.accepted.request
         recalled = answer.plan.recalled or ()
-        return await self.see(Dialogue(self.accepted.request, self.memory, recalled, answer.rounds, written))
+        return await self.see(Dialogue(request, self.memory, recalled, answer.rounds, answer.inherited_text))
 
     def model(self) -> ServedModel | None:
         """The model that answers now; None if it is not served here."""
@@ -186,7 +185,8 @@ class Run:
 
     def model_by(self, plan: Plan) -> ServedModel | None:
         """The model that has written the answer since the last fallback, else that of the plan or of the request."""
-        written = self.accepted.former.written_from(plan.from_index or 0)
-        began = self.models.decided(written[0].model_version or "") if written else None
-        named = self.accepted.request.model
-        return began or (self.models.decided(plan.model) if plan.model else self.models.find(named))
+        former = self.accepted.former
+        written = () if former.answer is None else former.written_from(plan.from_index or 0)
+        if written and (began := self.models.decided(written[0].model_version or "")) is not None:
+            return began
+        return self.models.decided(plan.model) if plan.model else self.models.find(self.accepted.request.model)

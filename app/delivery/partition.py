@@ -97,6 +97,7 @@ class Partition:
 
     def __init__(self, context: PartitionContext, host: PartitionEvents, on_load: Callable[[Partition], None]) -> None:
         self.context = context
+        self.number = context.number
         self.state = State.TAKING_OVER
         self.paused: set[str] = set()
         self._host = host
@@ -115,10 +116,6 @@ class Partition:
         self._letting_go = asyncio.Lock()
         self._may_take_over = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"partition-{context.number}")
-
-    @property
-    def number(self) -> int:
-        return self.context.number
 
     @property
     def ownership(self) -> Ownership:

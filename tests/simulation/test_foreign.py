@@ -13,11 +13,11 @@ import pytest
 from agents import intake
 from agents.intake import _Taking
 from app.answering.kept import Kept
-from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit, LostError
 from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.beside import Beside
+from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.written_ahead import WrittenAhead
 from app.features.foreign import intake as intake_of_others

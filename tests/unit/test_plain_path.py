@@ -23,8 +23,8 @@ from app.wire.event import EventType, TokenEvent
 from tests.simulation.scenario import Load, Simulation
 
 ROOT = f"{Path(__file__).parents[2]}/"
-MOST_FILES = 39
-MOST_RETURNS = 216
+MOST_FILES = 36
+MOST_RETURNS = 167
 
 
 class Alone(Simulation):

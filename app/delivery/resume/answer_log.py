@@ -39,7 +39,7 @@ from models.interface.generation import Delta, End, FinishReason, TokenLogprob, 
 from models.prompts.builder import BuiltPrompt
 from models.served.registry import ServedModel
 from models.tools.parser import CallDelta
-from tables.tool_calls import BREAK, ToolRounds
+from tables.tool_calls import BREAK, NO_ROUNDS, ToolRounds
 
 # Tokenizing a longer text would hold the event loop.
 _INLINE_CHARACTERS = 8192
@@ -81,15 +81,8 @@ class AnswerLog:
         if former and former.end:
             self._add(former.end.text or "", former.position, former.end.reasoning or "")
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
-        self.rounds = ToolRounds()
-        self._rounds_bytes = 0
         self.beside_bytes = json_bytes(self._accepted.request.question)
-        self._used = self._bytes_of_round()
-        self._begin = 0
-        self._inherited: tuple[int, ...] = ()
-        self.call_ends: dict[int, str] = {}
-        self._break = ""  # to write before the next text
-        self._reasoning_break = ""
+        self.continue_after(NO_ROUNDS)
         self.tells_reasoning = False
         self.index = former.position if former else 0
         self.first_at = self._recovered[0].timestamp if self._recovered else None
@@ -134,10 +127,14 @@ class AnswerLog:
         """The token from which the current model reads its current prompt: behind the last round of calls, and behind
         what a model has written that failed.
         """
-        return max(self.rounds.end, self.plan.from_index or 0)
+        return max(self._past_end, self.plan.from_index or 0)
 
-    def text_before(self, index: int) -> str:
-        """The text of the round up to the token `index`, where an event begins."""
+    @property
+    def inherited_text(self) -> str:
+        """The text of the round up to the token `from_index`, where an event begins: other models have written it."""
+        index = self.from_index
+        if index == self._past_end:
+            return ""
         text = "".join(text for text, end in zip(self._texts, self._ends, strict=True) if end <= index)
         return self._of_round(text)
 
@@ -174,9 +171,12 @@ class AnswerLog:
         begun = [event for event in self._recovered if (event.index or 0) >= self.from_index and event.tokens]
         return bool(begun) and all(event.reasoning is None for event in begun)
 
+    def _recovered_of_round(self) -> list[TokenEvent]:
+        return [event for event in self._recovered if (event.index or 0) >= self._past_end]
+
     @property
     def tokens_of_round(self) -> int:
-        return self.index - self.rounds.end
+        return self.index - self._past_end
 
     @property
     def text_of_round(self) -> str:
@@ -185,10 +185,10 @@ class AnswerLog:
     @property
     def reasoning_of_round(self) -> str:
         written = zip(self._reasonings, self._ends, strict=True)
-        return "".join(text for text, end in written if end > self.rounds.end).removeprefix(BREAK)
+        return "".join(text for text, end in written if end > self._past_end).removeprefix(BREAK)
 
     def _of_round(self, text: str) -> str:
-        return text[len(self.rounds.text) :].removeprefix(BREAK if self.rounds.text else "")
+        return text[len(self._past_text) :].removeprefix(BREAK) if self._past_text else text
 
     def _add(self, text: str, end: int, reasoning: str = "") -> None:
         self._texts.append(text)
@@ -205,26 +205,25 @@ class AnswerLog:
 
     def continue_after(self, rounds: ToolRounds) -> None:
         """What follows counts from the end of these rounds: indexes, calls, usage."""
-        self.rounds, self._rounds_bytes = rounds, _bytes_of(rounds)
-        self._begin, self._inherited = rounds.end, ()
-        self.call_ends = {}
-        for event in self._recovered:
-            if (event.index or 0) >= rounds.end:
-                for call in event.tool_call_deltas or ():
-                    self._add_to_call(call.index - len(rounds.calls), call.arguments)
-        self._break = BREAK if rounds.text and self.text == rounds.text else ""
-        self._reasoning_break = BREAK if self.reasoning and not self.reasoning_of_round else ""
-        self._used = self._bytes_of_round()
+        self.rounds = rounds
+        self._past_end, self._past_text, self._past_calls, self._past_bytes = 0, "", 0, 0
+        if rounds.rounds:
+            self._past_end, self._past_text, self._past_calls = rounds.end, rounds.text, len(rounds.calls)
+            self._past_bytes = len(msgspec.json.encode(rounds))
+        self._begin, self._inherited = self._past_end, tuple[int, ...]()
+        self.call_ends: dict[int, str] = {}
+        calls = [call for event in self._recovered_of_round() for call in event.tool_call_deltas or ()]
+        for call in calls:
+            self._add_to_call(call.index - self._past_calls, call.arguments)
+        text, reasoning = self.text_of_round, self.reasoning_of_round
+        # to write before the next text
+        self._break = BREAK if self._past_text and self.text == self._past_text else ""
+        self._reasoning_break = BREAK if self.reasoning and not reasoning else ""
+        self._used = json_bytes(text + reasoning) + sum(map(_bytes_of_call, calls))
 
     def keep_room(self, size: int) -> None:
         """The turn will keep so many bytes, as JSON, beside the answer and its rounds of calls."""
         self.beside_bytes = max(self.beside_bytes, size)
-
-    def _bytes_of_round(self) -> int:
-        """Bytes of the current round's text and calls so far, as JSON."""
-        recovered = [event for event in self._recovered if (event.index or 0) >= self.rounds.end]
-        calls = [call for event in recovered for call in event.tool_call_deltas or ()]
-        return json_bytes(self.text_of_round + self.reasoning_of_round) + sum(map(_bytes_of_call, calls))
 
     def _now(self) -> int:
         return self._accepted.time_of(self._tokens.now())
@@ -238,7 +237,7 @@ class AnswerLog:
         return self.has_open_calls or self._has_room(sum(map(_bytes_of_call, calls)))
 
     def _has_room(self, size: int) -> bool:
-        return size <= MAX_TURN_BYTES - self.beside_bytes - self._rounds_bytes - self._used
+        return size <= MAX_TURN_BYTES - self.beside_bytes - self._past_bytes - self._used
 
     async def write(self, delta: Delta) -> None:
         """Write the tokens."""
@@ -293,11 +292,11 @@ class AnswerLog:
 
     def _call_delta(self, delta: CallDelta) -> ToolCallDelta:
         began = {"id": self.call_id(delta.index), "name": delta.name} if delta.name else {}
-        return ToolCallDelta(index=len(self.rounds.calls) + delta.index, arguments=delta.arguments, **began)
+        return ToolCallDelta(index=self._past_calls + delta.index, arguments=delta.arguments, **began)
 
     def call_id(self, index: int) -> str:
         """The id of a call of the current round; the same for an answer that is resumed elsewhere."""
-        return call_id(*self._accepted.key, len(self.rounds.calls) + index)
+        return call_id(*self._accepted.key, self._past_calls + index)
 
     def _with_breaks(self, text: str, reasoning: str) -> tuple[str, str]:
         if text:
@@ -365,7 +364,7 @@ class AnswerLog:
         if not self._inherited:
             return usage.completion_tokens
         own = (self.index - self._begin) / max(1, self.index - self._base)
-        return self._begin - self.rounds.end + round(usage.completion_tokens * own)
+        return self._begin - self._past_end + round(usage.completion_tokens * own)
 
     async def error(self, code: ErrorCode, message: str) -> TokenEvent:
         return await self._end(
@@ -443,7 +442,3 @@ def _size(delta: Delta) -> int:
 def _bytes_of_call(call: CallDelta | ToolCallDelta | ModelCall) -> int:
     """Its name needs some room."""
     return json_bytes(call.arguments) + 256 * bool(call.name)
-
-
-def _bytes_of(rounds: ToolRounds) -> int:
-    return len(msgspec.json.encode(rounds)) if rounds.rounds else 0

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answering.kept import commit_of, kept_bytes, refusal_of
+from app.answering.dialogue import kept_bytes
+from app.answering.kept import commit_of, refusal_of
 from app.delivery import dead_letters
 from app.delivery.record import REQUESTS, Record
 from app.private.value import PrivateValue

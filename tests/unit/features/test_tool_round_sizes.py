@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answering.kept import commit_of, kept_bytes
+from app.answering.dialogue import kept_bytes
+from app.answering.kept import commit_of
 from app.features.tool_rounds import ToolsOverKafka
 from app.wire.event import NO_PLAN
 from app.wire.record_size import MAX_QUESTION_BYTES
