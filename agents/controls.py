@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncIterable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -34,7 +34,6 @@ from app.delivery.cancels import REMEMBERED_S, Cancels
 from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import commit_of_letter
 from app.delivery.partition import Partition, State
-from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, Outgoing, Record, outgoing
 from app.settings import Settings
 from app.wire.codec import FORWARDED, decode, is_forwarded
@@ -57,7 +56,6 @@ class Controls:
     def __init__(
         self,
         settings: Settings,
-        partitions: Partitions,
         cancels: Cancels,
         turns: Turns,
         forget: Callable[[str], None] = lambda _user: None,
@@ -65,15 +63,9 @@ class Controls:
         """`forget` drops what caches hold of a user."""
         self._forget_cached = forget
         self._settings = settings
-        self._partitions = partitions
         self._cancels = cancels
         self._turns = turns
         self._erasing: dict[tuple[int, int], float] = {}
-
-    async def agent(self, stream: AsyncIterable[Record]) -> None:
-        """The Faust agent."""
-        async for record in stream:
-            self._partitions.accept(record, self.receive)
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""

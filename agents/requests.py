@@ -7,7 +7,6 @@ record -> not a valid request: an error event, and a dead letter
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
 from functools import partial
 
 import msgspec
@@ -24,7 +23,6 @@ from app.delivery.escalation import ESCALATING
 from app.delivery.inflight import InFlight
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition
-from app.delivery.partitions import Partitions
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt, AttemptCount, lost_attempts
 from app.foreign.source import source_of
@@ -38,19 +36,11 @@ from models.interface.generation import FinishReason
 
 
 class Requests:
-    def __init__(
-        self, settings: Settings, partitions: Partitions, containment: Containment, cancels: Cancels, observer: Observer
-    ) -> None:
+    def __init__(self, settings: Settings, containment: Containment, cancels: Cancels, observer: Observer) -> None:
         self._settings = settings
-        self._partitions = partitions
         self._containment = containment
         self._cancels = cancels
         self._observer = observer
-
-    async def agent(self, stream: AsyncIterable[Record]) -> None:
-        """The Faust agent."""
-        async for record in stream:
-            self._partitions.accept(record, self.receive)
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from app.delivery.commits.commit import Commit
@@ -18,7 +18,6 @@ from app.delivery.dead_letters import commit_of_letter
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition, State
-from app.delivery.partitions import Partitions
 from app.delivery.record import Record
 from app.delivery.sweeper import REPEATED_FOR_MS
 from app.search.index import Index
@@ -33,23 +32,11 @@ _AGAIN_MS = (60_000, 600_000, 3_600_000)
 
 
 class Turns:
-    def __init__(
-        self,
-        settings: Settings,
-        partitions: Partitions,
-        index: Index,
-        observer: Observer = UNOBSERVED,
-    ) -> None:
+    def __init__(self, settings: Settings, index: Index, observer: Observer = UNOBSERVED) -> None:
         self._settings = settings
-        self._partitions = partitions
         self._index = index
         self._observer = observer
         self._repeated: dict[tuple[int, Scope, int], int] = {}
-
-    async def agent(self, stream: AsyncIterable[Record]) -> None:
-        """The Faust agent."""
-        async for record in stream:
-            self._partitions.accept(record, self.receive)
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""

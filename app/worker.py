@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from agents.controls import Controls
 from agents.intake import Intake
@@ -29,7 +29,7 @@ from app.delivery.clients import Clients
 from app.delivery.escalation import WORKER_ERRORS
 from app.delivery.observer import UNOBSERVED, Observer, Observers
 from app.delivery.ownership import FencedError, OpenStore
-from app.delivery.partition import Partition
+from app.delivery.partition import Partition, Receive
 from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record, RecordSource
 from app.delivery.sweeper import Sweeper
@@ -88,15 +88,6 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
     except ValueError as error:
         raise LoadError(str(error)) from None
     return Loaded(models, embedder, policy, loader, guard)
-
-
-class Agent(Protocol):
-    """The agent on one topic of the group."""
-
-    async def agent(self, stream: AsyncIterable[Record]) -> None: ...
-
-    def receive(self, partition: Partition, record: Record) -> None:
-        """Called in offset order, again after each take-over; must not block."""
 
 
 class Worker:
@@ -167,12 +158,12 @@ class Worker:
         rules = MemoryRules(settings.conversation_turns, int(settings.conversation_ttl_s * 1000))
         containment = Containment(Pipeline(settings, models, rules, batches, switch), observer)
         cancels = Cancels()
-        self._turns = Turns(settings, self.partitions, self._index, UNOBSERVED if loaded.embedder is None else observer)
-        self._controls = Controls(settings, self.partitions, cancels, self._turns, self._forget)
-        self.agents: dict[str, Agent] = {
-            REQUESTS: Requests(settings, self.partitions, containment, cancels, observer),
-            CONTROLS: self._controls,
-            TURNS: self._turns,
+        self._turns = Turns(settings, self._index, UNOBSERVED if loaded.embedder is None else observer)
+        self._controls = Controls(settings, cancels, self._turns, self._forget)
+        self.agents: dict[str, Receive] = {
+            REQUESTS: Requests(settings, containment, cancels, observer).receive,
+            CONTROLS: self._controls.receive,
+            TURNS: self._turns.receive,
         }
         self._intake = Intake(settings, clients or Clients(settings), loaded.policy)
         self._followers = (
@@ -184,7 +175,7 @@ class Worker:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def receive(self, partition: Partition, record: Record) -> None:
-        self.agents[record.topic].receive(partition, record)
+        self.agents[record.topic](partition, record)
 
     def owned(self, partition: Partition) -> None:
         for follower in self._followers:

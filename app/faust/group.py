@@ -90,14 +90,15 @@ class FaustGroup:
                 return
 
     def _runs(self, topic: str) -> Callable[[Any], Awaitable[None]]:
-        """A Faust agent that runs the worker's agent on this topic."""
+        """A Faust agent that hands the records of this topic to the worker's agent on it."""
 
         async def run(stream: Any) -> None:
             worker = self._worker()
             assert worker is not None, "Faust starts its agents after the worker"
             try:
                 async with aclosing(self._records(topic, stream)) as records:
-                    await worker.agents[topic].agent(records)
+                    async for record in records:
+                        worker.partitions.accept(record, worker.agents[topic])
             except Exception as error:  # noqa: BLE001 - Faust would go on with the next record and lose this one
                 self._failed(error)
 

@@ -173,7 +173,7 @@ class Feed:
                     worker, record = self._process.worker, self._fetched.popleft()
                     if not self._arrivals.passes(self._at, record.offset, self._world.now):
                         continue
-                    worker.partitions.accept(record, worker.agents[record.topic].receive)
+                    worker.partitions.accept(record, worker.agents[record.topic])
                 except Exception as error:  # noqa: BLE001 - as app/faust/group.py
                     self._process.end_with(error)
                     return

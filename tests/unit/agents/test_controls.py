@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -11,7 +11,6 @@ from agents.turns import Turns
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import State
-from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, Record
 from app.search.index import NoIndex
 from app.settings import Settings
@@ -48,8 +47,7 @@ class Bench:
         self.partition = FakePartition(HERE)
         self.sink = Sink()
         self.cancels = Cancels()
-        agents = cast(Partitions, None)  # the agents' streams: nothing here reads one
-        self.controls = Controls(SETTINGS, agents, self.cancels, Turns(SETTINGS, agents, self.sink))
+        self.controls = Controls(SETTINGS, self.cancels, Turns(SETTINGS, self.sink))
         self._offset = 0
 
     def receive(self, control: Any, at: int = NOW - 1000, headers: Any = (), user: str = "ann") -> Record:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from agents.turns import Turns
 from app.delivery.partition import State
-from app.delivery.partitions import Partitions
 from app.delivery.record import TURNS, Record
 from app.search.index import Indexed, NoIndex
 from app.settings import Settings
@@ -46,7 +45,7 @@ class Sink(NoIndex):
 
 
 def turns_of(settings: Settings, sink: Sink) -> Turns:
-    return Turns(settings, cast(Partitions, None), sink)
+    return Turns(settings, sink)
 
 
 class Bench:
