@@ -44,13 +44,14 @@ class Requests:
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""
-        at = asked_at(record, partition.ownership.clock)
+        ownership = partition.ownership
+        at = asked_at(record, ownership.clock)
         try:
             request = self._read(record)
         except WireError as error:
             self._refuse(partition, record, error, at)
             return
-        if partition.ownership.known((request.user_id, request.request_id), at):
+        if ownership.known((request.user_id, request.request_id), at):
             partition.spawn(partition.commit(Commit(record)))
             return
         inflight = _accepted(partition, record, request, at)
@@ -80,16 +81,16 @@ class Requests:
         return msgspec.structs.replace(request, metadata=None)
 
     def _admit(self, partition: Partition, inflight: InFlight) -> None:
-        accepted, stop = inflight.accepted, inflight.stop
-        partition.ownership.inflight_requests[inflight.key] = inflight
-        if self._cancels.remembered and (on_commit := self._cancels.pop(inflight.key)):
+        accepted, stop, ownership = inflight.accepted, inflight.stop, partition.ownership
+        ownership.inflight_requests[accepted.key] = inflight
+        if self._cancels.remembered and (on_commit := self._cancels.pop(accepted.key)):
             stop.is_cancelled = True
             inflight.on_commit.append(on_commit)
-        marks = partition.ownership.marks.of(*accepted.conversation)
+        marks = ownership.marks.of(*accepted.conversation)
         if stop.is_cancelled or marks.forbid(accepted.at, accepted.former.begun_at):
             stop.now(FinishReason.CANCELLED)
         self._observer.admitted(partition.number, inflight)
-        left_s = _left_s(accepted, partition.ownership.clock.now())
+        left_s = _left_s(accepted, ownership.clock.now())
         if left_s is not None and left_s <= 0:
             stop.now(FinishReason.DEADLINE)
         elif left_s is not None:

@@ -42,7 +42,7 @@ class Containment:
         """Run the request to its commit; called when no earlier request of its conversation is open."""
         answering: Answering | None = None
         try:
-            if inflight.key in partition.context.refused:
+            if inflight.accepted.key in partition.context.refused:
                 raise EventRefusedError
             answering = Answering(self._pipeline, partition, inflight)
             end = await answering.to_its_end()
@@ -147,12 +147,5 @@ def _cause_of(error: Exception) -> tuple[ErrorCode, str]:
 
 
 def _error_event(inflight: InFlight, code: ErrorCode, message: str) -> TokenEvent:
-    request = inflight.accepted.request
-    return TokenEvent(
-        type=EventType.ERROR,
-        request_id=request.request_id,
-        user_id=request.user_id,
-        conversation_id=request.conversation_id,
-        index=inflight.accepted.former.position if inflight.answer is None else inflight.answer.index,
-        error=ErrorInfo(code, shortened(message)),
-    )
+    index = inflight.accepted.former.position if inflight.answer is None else inflight.answer.index
+    return inflight.accepted.event(EventType.ERROR, index, error=ErrorInfo(code, shortened(message)))

@@ -109,7 +109,7 @@ class Answering:
         if self._is_fresh:
             self.run.check()
             await self._pass_suspect()
-        undecided = [stage for stage in self.stages if not stage.is_decided(former)]
+        undecided = self.stages if self._is_fresh else [one for one in self.stages if not one.is_decided(former)]
         plan = await around(undecided, "decide", _decided)(former.plan)
         self.run.check()  # a plan that was made for a request that is stopped is dropped
         self.run.read_conversation()  # from here on nothing is awaited: no erasure passes

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt
 from app.reader.answer import Answer
-from app.wire.event import NO_PLAN, Plan, TokenEvent
+from app.wire.event import NO_PLAN, EventType, Plan, TokenEvent
 from app.wire.request import Request
 
 RequestKey = tuple[str, str]
@@ -64,7 +65,7 @@ NEW, REPLAYED = Former(), Former(is_replayed=True)
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The facts about a request: nothing of them changes.
+    """The facts about a request: nothing of them changes. Asked often, so its ids are put together once.
 
     at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
         of the broker's clock.
@@ -76,14 +77,25 @@ class Accepted:
     at: int
     former: Former = NEW
     ignored: tuple[str, ...] = ()
+    key: RequestKey = field(init=False, compare=False, repr=False)
+    conversation: tuple[str, str] = field(init=False, compare=False, repr=False)
 
-    @property
-    def key(self) -> RequestKey:
-        return self.request.user_id, self.request.request_id
+    def __post_init__(self) -> None:
+        user = self.request.user_id
+        object.__setattr__(self, "key", (user, self.request.request_id))
+        object.__setattr__(self, "conversation", (user, self.request.conversation_id))
 
-    @property
-    def conversation(self) -> tuple[str, str]:
-        return self.request.user_id, self.request.conversation_id
+    def event(self, event_type: EventType, index: int, **fields: Any) -> TokenEvent:
+        """An event of its answer, with these fields of `TokenEvent`."""
+        request = self.request
+        return TokenEvent(
+            type=event_type,
+            request_id=request.request_id,
+            user_id=request.user_id,
+            conversation_id=request.conversation_id,
+            index=index,
+            **fields,
+        )
 
     def time_of(self, now: int) -> int:
         """The broker's clock, but not before the request's own time: the two can differ by a few milliseconds."""

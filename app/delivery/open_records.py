@@ -274,10 +274,10 @@ class OpenRecords:
         return parked is not None and record.offset in parked
 
     def _has_room(self, payers: Payers) -> bool:
-        return all(slots.refused(payers) is None for slots in (self._slots, self._room))
+        return self._slots.refused(payers) is None and self._room.refused(payers) is None
 
     def _may_double(self, payers: Payers) -> bool:
-        return all(slots.may_double(payers) for slots in (self._slots, self._room))
+        return self._slots.may_double(payers) and self._room.may_double(payers)
 
     def _want(self) -> None:
         if self._parked:

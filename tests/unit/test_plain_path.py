@@ -23,8 +23,8 @@ from app.wire.event import EventType, TokenEvent
 from tests.simulation.scenario import Load, Simulation
 
 ROOT = f"{Path(__file__).parents[2]}/"
-MOST_FILES = 36
-MOST_RETURNS = 167
+MOST_FILES = 32
+MOST_RETURNS = 154
 
 
 class Alone(Simulation):

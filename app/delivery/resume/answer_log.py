@@ -35,7 +35,7 @@ from app.wire.json_codec import json_bytes
 from app.wire.record_size import MAX_TURN_BYTES
 from app.wire.tools import ToolCall, ToolCallDelta
 from models.interface.chat import ModelCall
-from models.interface.generation import Delta, End, FinishReason, TokenLogprob, Usage
+from models.interface.generation import Delta, End, TokenLogprob, Usage
 from models.prompts.builder import BuiltPrompt
 from models.served.registry import ServedModel
 from models.tools.parser import CallDelta
@@ -248,7 +248,7 @@ class AnswerLog:
             self.first_at = self._now()
         self._wrote_at = now
         text, reasoning = self._with_breaks(delta.text, delta.reasoning)
-        event = self._event(EventType.TOKEN, index=self._base + delta.index, tokens=delta.tokens, text=text)
+        event = self._event(EventType.TOKEN, self._base + delta.index, tokens=delta.tokens, text=text)
         if reasoning or (self.tells_reasoning and event.index == self._begin):
             event = msgspec.structs.replace(event, reasoning=reasoning)
         if delta.logprobs or delta.prompt_logprobs or delta.calls:
@@ -343,7 +343,7 @@ class AnswerLog:
         await self._tokens.delivered(self._deliveries)
 
     def _notice(self, code: str, message: str, details: dict[str, Any] | None = None) -> TokenEvent:
-        return self._event(EventType.NOTICE, index=self.index, notice=Notice(code, message, details))
+        return self._event(EventType.NOTICE, self.index, notice=Notice(code, message, details))
 
     async def done(self, end: End) -> TokenEvent:
         """Write the end of the answer, which is that of the current round."""
@@ -355,7 +355,7 @@ class AnswerLog:
             past.completion_tokens + self._completion(usage) + self.plan.other_tokens,
             past.cached_tokens + usage.cached_tokens,
         )
-        event = self._event(EventType.DONE, index=self.index, text=text or None, finish_reason=end.reason, usage=total)
+        event = self._event(EventType.DONE, self.index, text=text or None, finish_reason=end.reason, usage=total)
         calls = tuple(ToolCall(self.call_id(index), call.name, call.arguments) for index, call in enumerate(end.calls))
         return await self._end(msgspec.structs.replace(event, tool_calls=calls or None, reasoning=reasoning or None))
 
@@ -367,9 +367,7 @@ class AnswerLog:
         return self._begin - self._past_end + round(usage.completion_tokens * own)
 
     async def error(self, code: ErrorCode, message: str) -> TokenEvent:
-        return await self._end(
-            self._event(EventType.ERROR, index=self.index, error=ErrorInfo(code, shortened(message)))
-        )
+        return await self._end(self._event(EventType.ERROR, self.index, error=ErrorInfo(code, shortened(message))))
 
     async def _end(self, event: TokenEvent) -> TokenEvent:
         """Write the end and wait for all deliveries: the answer is complete in the log before the request is
@@ -381,35 +379,13 @@ class AnswerLog:
         await self.delivered()
         return event
 
-    def _event(
-        self,
-        event_type: EventType,
-        *,
-        index: int,
-        tokens: tuple[int, ...] | None = None,
-        text: str | None = None,
-        finish_reason: FinishReason | None = None,
-        usage: Usage | None = None,
-        error: ErrorInfo | None = None,
-        notice: Notice | None = None,
-    ) -> TokenEvent:
-        request = self._accepted.request
-        return TokenEvent(
-            type=event_type,
-            request_id=request.request_id,
-            user_id=request.user_id,
-            conversation_id=request.conversation_id,
-            index=index,
-            tokens=tokens,
-            text=text,
-            model_version=self._version,
-            finish_reason=finish_reason,
-            usage=usage,
-            error=error,
-            notice=notice,
-            prompt_digest=self.prompt_digest if index == self._begin else None,
-            prompt_start=self._prompt_start if index == 0 and notice is None and error is None else None,
-        )
+    def _event(self, event_type: EventType, index: int, **fields: Any) -> TokenEvent:
+        """With what only the first events of an answer or of a model have."""
+        if index == self._begin:
+            fields["prompt_digest"] = self.prompt_digest
+        if index == 0 and event_type in {EventType.TOKEN, EventType.DONE}:
+            fields["prompt_start"] = self._prompt_start
+        return self._accepted.event(event_type, index, model_version=self._version, **fields)
 
     async def _send(self, event: TokenEvent) -> None:
         self._deliveries.append(await self._tokens.send(event, self._accepted.record.key, self._trace_headers))
