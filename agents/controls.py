@@ -25,6 +25,7 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -52,20 +53,15 @@ _REST_S = 0.02
 """Between two steps of a scan that have deleted nothing, and before rows that were on their way are visited again."""
 
 
+@dataclass(eq=False)
 class Controls:
-    def __init__(
-        self,
-        settings: Settings,
-        cancels: Cancels,
-        turns: Turns,
-        forget: Callable[[str], None] = lambda _user: None,
-    ) -> None:
-        """`forget` drops what caches hold of a user."""
-        self._forget_cached = forget
-        self._settings = settings
-        self._cancels = cancels
-        self._turns = turns
-        self._erasing: dict[tuple[int, int], float] = {}
+    """`forget` drops what caches hold of a user."""
+
+    settings: Settings
+    cancels: Cancels
+    turns: Turns
+    forget: Callable[[str], None] = lambda _user: None
+    _erasing: dict[tuple[int, int], float] = field(default_factory=dict, init=False)
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""
@@ -74,9 +70,9 @@ class Controls:
             control = decode(Control, record.value, record.headers)
             validate_control(control, record.key)
             if not isinstance(control, Erase | EraseConversation):
-                check_partition(control, record.partition, self._settings.partitions)
+                check_partition(control, record.partition, self.settings.partitions)
         except WireError as error:
-            partition.spawn(partition.commit(commit_of_letter(record, error, self._settings)))
+            partition.spawn(partition.commit(commit_of_letter(record, error, self.settings)))
             return
         match control:
             case Cancel():
@@ -107,7 +103,7 @@ class Controls:
         elif inflight is not None or ownership.known(key, now) or remembered_for <= 0:
             commit()
         else:
-            self._cancels.remember(key, commit, min(remembered_for, REMEMBERED_S))
+            self.cancels.remember(key, commit, min(remembered_for, REMEMBERED_S))
 
     async def _erase(self, partition: Partition, record: Record, scope: Scope) -> None:
         position = (record.partition, record.offset)
@@ -126,7 +122,7 @@ class Controls:
         ownership = partition.ownership
         at = ownership.clock.time_of(_forwarded_at(record) or record.timestamp)
         is_first = not is_forwarded(record.headers)
-        self._forget_cached(scope.user_id)
+        self.forget(scope.user_id)
         async with ownership.marks.locks.of(scope.user_id):
             mark = mark_of(ownership.store, scope)
             if mark is None or mark.at < at:
@@ -136,7 +132,7 @@ class Controls:
                     mark = msgspec.structs.replace(mark, indexed=at)
         if not mark.done:
             await _delete_rows(partition, scope, mark)
-            await self._turns.erase(partition, scope, mark.at)
+            await self.turns.erase(partition, scope, mark.at)
             mark = msgspec.structs.replace(mark, indexed=mark.at)
         async with ownership.marks.locks.of(scope.user_id):
             newest = mark_of(ownership.store, scope)
@@ -160,14 +156,14 @@ class Controls:
     def _forwarded(self, partition: Partition, scope: Scope, at: int) -> Iterator[Outgoing]:
         headers = [(FORWARDED, f"{partition.number}@{at}".encode())]
         control = erase(scope.user_id, scope.conversation_id)
-        record = outgoing(self._settings, CONTROLS, scope.user_id.encode(), control, headers)
-        for number in range(self._settings.partitions):
+        record = outgoing(self.settings, CONTROLS, scope.user_id.encode(), control, headers)
+        for number in range(self.settings.partitions):
             if number != partition.number:
                 yield dataclasses.replace(record, partition=number)
 
     def _for_sinks(self, scope: Scope, at: int, now: int) -> Iterator[Outgoing]:
         record = Erasure(user_id=scope.user_id, erased_at=at, created_at=now, conversation_id=scope.conversation_id)
-        yield outgoing(self._settings, "erasures", scope.user_id.encode(), record)
+        yield outgoing(self.settings, "erasures", scope.user_id.encode(), record)
 
 
 async def _delete_rows(partition: Partition, scope: Scope, mark: Erased) -> None:

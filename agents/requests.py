@@ -7,6 +7,7 @@ record -> not a valid request: an error event, and a dead letter
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -35,12 +36,12 @@ from models.interface.fair_slots import payers_of
 from models.interface.generation import FinishReason
 
 
+@dataclass(eq=False)
 class Requests:
-    def __init__(self, settings: Settings, containment: Containment, cancels: Cancels, observer: Observer) -> None:
-        self._settings = settings
-        self._containment = containment
-        self._cancels = cancels
-        self._observer = observer
+    settings: Settings
+    containment: Containment
+    cancels: Cancels
+    observer: Observer
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""
@@ -61,7 +62,7 @@ class Requests:
             raise
         except Exception as error:  # noqa: BLE001 - of this request
             partition.lanes.withdraw(inflight.accepted.conversation, inflight)
-            partition.spawn(self._containment.end_contained(partition, inflight, error))
+            partition.spawn(self.containment.end_contained(partition, inflight, error))
 
     def _read(self, record: Record) -> Request:
         """The valid request in the record; raises `WireError`."""
@@ -70,8 +71,8 @@ class Requests:
             request = read_request(
                 record.value, record.headers, key=record.key, partition=record.partition, offset=record.offset
             )
-            validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
-            check_partition(request, record.partition, self._settings.partitions)
+            validate_request(request, record.key, max_prompt_bytes=self.settings.max_prompt_bytes)
+            check_partition(request, record.partition, self.settings.partitions)
             request = with_tenant(request)
         except WireError as error:
             raise explained(error, record.value, record.headers) from None
@@ -83,13 +84,13 @@ class Requests:
     def _admit(self, partition: Partition, inflight: InFlight) -> None:
         accepted, stop, ownership = inflight.accepted, inflight.stop, partition.ownership
         ownership.inflight_requests[accepted.key] = inflight
-        if self._cancels.remembered and (on_commit := self._cancels.pop(accepted.key)):
+        if self.cancels.remembered and (on_commit := self.cancels.pop(accepted.key)):
             stop.is_cancelled = True
             inflight.on_commit.append(on_commit)
         marks = ownership.marks.of(*accepted.conversation)
         if stop.is_cancelled or marks.forbid(accepted.at, accepted.former.begun_at):
             stop.now(FinishReason.CANCELLED)
-        self._observer.admitted(partition.number, inflight)
+        self.observer.admitted(partition.number, inflight)
         left_s = _left_s(accepted, ownership.clock.now())
         if left_s is not None and left_s <= 0:
             stop.now(FinishReason.DEADLINE)
@@ -105,7 +106,7 @@ class Requests:
         accepted, lanes = inflight.accepted, partition.lanes
         request = accepted.request
         payers = payers_of(request.tenant or "", request.user_id)
-        answer = partial(self._containment.answer, partition, inflight)
+        answer = partial(self.containment.answer, partition, inflight)
         lanes.add(accepted.conversation, inflight, answer, PRIORITIES[request.priority], payers)
         front = lanes.front(accepted.conversation)
         if front is not None and front is not inflight and front.is_committing:
@@ -123,11 +124,11 @@ class Requests:
         ownership = partition.ownership
         key = (refused_user(record, error), error.request_id or "")
         known = ownership.known(key, at)
-        refusal = refusal_of(record, error, known=known, settings=self._settings, now=ownership.clock.now())
+        refusal = refusal_of(record, error, known=known, settings=self.settings, now=ownership.clock.now())
         is_reported = ownership.former_of(key, record).end is not None
         if refusal.event is not None:
             ownership.refused.add(key)  # a second request with this id is a duplicate from now on
-            told = self._containment.refused(partition, record, refusal.event)
+            told = self.containment.refused(partition, record, refusal.event)
             refusal = Refusal(refusal.commit.beside(told), refusal.event)
         partition.spawn(self._report_refusal(partition, record, key, refusal, is_reported=is_reported), about=record)
 
@@ -140,7 +141,7 @@ class Requests:
         await partition.commit(refusal.commit)
         if refusal.event is not None:
             partition.ownership.refused.discard(key)
-            self._observer.refused(record, refusal.event)
+            self.observer.refused(record, refusal.event)
 
 
 def asked_at(record: Record, clock: BrokerClock) -> int:

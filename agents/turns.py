@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 
 from app.delivery.commits.commit import Commit
@@ -31,12 +32,12 @@ from tables.records import Erased
 _AGAIN_MS = (60_000, 600_000, 3_600_000)
 
 
+@dataclass(eq=False)
 class Turns:
-    def __init__(self, settings: Settings, index: Index, observer: Observer = UNOBSERVED) -> None:
-        self._settings = settings
-        self._index = index
-        self._observer = observer
-        self._repeated: dict[tuple[int, Scope, int], int] = {}
+    settings: Settings
+    index: Index
+    observer: Observer = UNOBSERVED
+    _repeated: dict[tuple[int, Scope, int], int] = field(default_factory=dict, init=False)
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""
@@ -44,22 +45,22 @@ class Turns:
             record.check_readable()
             turn = decode(Turn, record.value, record.headers)
         except WireError as error:
-            partition.spawn(partition.commit(commit_of_letter(record, error, self._settings)))
+            partition.spawn(partition.commit(commit_of_letter(record, error, self.settings)))
             return
         if turn.is_refused or self._is_forgotten(partition, turn):
             partition.spawn(partition.commit(Commit(record)))
             return
         done = partial(self._indexed, partition, partition.ownership, record, turn, time.time_ns())
-        self._index.submit(turn, done, partition.number)
+        self.index.submit(turn, done, partition.number)
 
     def release(self, partition: int) -> None:
         """Drop the pending turns of a partition that was lost; its next owner reads them again."""
-        self._index.revoke({partition})
+        self.index.revoke({partition})
 
     async def erase(self, partition: Partition, scope: Scope, at: int) -> None:
         """Delete the rows of all requests up to the time `at`; returns when Milvus has done it."""
         deleted = asyncio.Event()
-        self._index.erase(scope, at, partition.ownership.clock.now(), deleted.set, partition.number)
+        self.index.erase(scope, at, partition.ownership.clock.now(), deleted.set, partition.number)
         await deleted.wait()
 
     def erase_again(self, partition: Partition, marks: Iterable[tuple[Scope, Erased]]) -> None:
@@ -70,13 +71,13 @@ class Turns:
             due = sum(now - mark.at >= age for age in _AGAIN_MS)
             if mark.done and due > self._repeated.get(key, 0):
                 self._repeated[key] = due
-                self._index.erase(scope, mark.at, mark.at, lambda: None, partition.number)
+                self.index.erase(scope, mark.at, mark.at, lambda: None, partition.number)
         self._repeated = {key: due for key, due in self._repeated.items() if now - key[2] <= REPEATED_FOR_MS}
 
     def expire(self, partition: Partition) -> None:
         """Delete rows that are older than `PARLEY_INDEX_TTL_S`."""
-        if self._settings.index_ttl:
-            self._index.expire(partition.ownership.clock.now() - int(self._settings.index_ttl * 1000))
+        if self.settings.index_ttl:
+            self.index.expire(partition.ownership.clock.now() - int(self.settings.index_ttl * 1000))
 
     def _indexed(
         self,
@@ -91,11 +92,11 @@ class Turns:
         if partition.state is not State.OWNED or partition.ownership is not ownership:
             return
         if refusal is None:
-            self._observer.indexed(record, turn, received_ns)
+            self.observer.indexed(record, turn, received_ns)
             partition.spawn(partition.commit(Commit(record)))
             return
         error = WireError(ErrorCode.INVALID_REQUEST, refusal)
-        partition.spawn(partition.commit(commit_of_letter(record, error, self._settings)))
+        partition.spawn(partition.commit(commit_of_letter(record, error, self.settings)))
 
     def _is_forgotten(self, partition: Partition, turn: Turn) -> bool:
         return not turn.outlives(partition.ownership.marks.of(turn.user_id, turn.conversation_id).at)

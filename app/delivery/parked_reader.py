@@ -7,8 +7,9 @@ import heapq
 import logging
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.delivery.clients import RETRIABLE_ERRORS, stop_client
 from app.delivery.commits.commit import LostError
@@ -29,25 +30,22 @@ _Due = list[tuple[int, bytes | None]]
 """A heap: the offset of a user's next parked request, and the user."""
 
 
+@dataclass(eq=False)
 class ParkedReader:
     """Has a consumer of its own while requests are parked. A scan goes from one offset that is due to the next, and
-    ends when no user of the scan has both room and parked requests.
+    ends when no user of the scan has both room and parked requests. `process` gets each request that is read again,
+    `drop` each that Kafka has deleted.
     """
 
-    def __init__(
-        self,
-        context: PartitionContext,
-        records: OpenRecords,
-        process: Callable[[Record], None],
-        drop: Callable[[Record], None],
-    ) -> None:
-        """`process` gets each request that is read again, `drop` each that Kafka has deleted."""
-        self._context = context
-        self._records = records
-        self._process = process
-        self._drop = drop
-        self._at = context.topic_partition(REQUESTS)
-        self._position = -1
+    context: PartitionContext
+    records: OpenRecords
+    process: Callable[[Record], None]
+    drop: Callable[[Record], None]
+    _at: TopicPartition = field(init=False)
+    _position: int = field(default=-1, init=False)
+
+    def __post_init__(self) -> None:
+        self._at = self.context.topic_partition(REQUESTS)
 
     async def run(self) -> None:
         """Until the ownership ends."""
@@ -58,29 +56,29 @@ class ParkedReader:
             except LostError:
                 return
             except RETRIABLE_ERRORS as error:
-                log.warning("parked requests of partition %s: %r; reading again", self._context.number, error)
+                log.warning("parked requests of partition %s: %r; reading again", self.context.number, error)
                 await asyncio.sleep(_RETRY_S)
-                self._records.wanted.set()
+                self.records.wanted.set()
 
     async def _next_due(self) -> _Due:
         """The users for whose parked requests there is room; waits until there are some, or none is parked."""
         while True:
-            await self._records.wanted.wait()
+            await self.records.wanted.wait()
             await asyncio.sleep(_REST_S)  # more may end in this time
-            self._records.wanted.clear()
-            if (due := self._records.due()) or not self._records.parked:
+            self.records.wanted.clear()
+            if (due := self.records.due()) or not self.records.parked:
                 return due
 
     async def _follow(self) -> None:
-        reader = self._context.clients.log_reader()
+        reader = self.context.clients.log_reader()
         try:
             await reader.start()
             reader.assign([self._at])
             self._position = -1
-            due = self._records.due()
-            while self._records.parked:
+            due = self.records.due()
+            while self.records.parked:
                 await self._scan(reader, due)
-                due = await self._next_due() if self._records.parked else []
+                due = await self._next_due() if self.records.parked else []
         finally:
             await stop_client(reader)
 
@@ -94,9 +92,9 @@ class ParkedReader:
                 self._lose(due, consumed.offset)
                 if due and due[0][0] == consumed.offset:
                     _, user = heapq.heappop(due)
-                    if self._records.next_parked(user) is not None:  # others may have had the room meanwhile
-                        self._records.unpark(user, consumed.timestamp)
-                        self._process(Record.of(REQUESTS, consumed))
+                    if self.records.next_parked(user) is not None:  # others may have had the room meanwhile
+                        self.records.unpark(user, consumed.timestamp)
+                        self.process(Record.of(REQUESTS, consumed))
                         self._go_on(due, user)
             self._position = await reader.position(self._at)
             end = math.inf if batch else (await reader.end_offsets([self._at]))[self._at]
@@ -114,10 +112,10 @@ class ParkedReader:
                 offset,
                 user,
             )
-            self._records.unpark(user)
-            self._drop(Record(REQUESTS, self._at.partition, offset, 0, user, None))
+            self.records.unpark(user)
+            self.drop(Record(REQUESTS, self._at.partition, offset, 0, user, None))
             self._go_on(due, user)
 
     def _go_on(self, due: _Due, user: bytes | None) -> None:
-        if (following := self._records.next_parked(user)) is not None:
+        if (following := self.records.next_parked(user)) is not None:
             heapq.heappush(due, (following, user))

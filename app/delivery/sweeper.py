@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.delivery.commits.commit import Commit, LostError
@@ -48,38 +49,31 @@ class ExpiringRows(Protocol):
         """Delete rows that are too old."""
 
 
+@dataclass(eq=False)
 class Sweeper:
-    def __init__(
-        self,
-        settings: Settings,
-        rules: MemoryRules,
-        partitions: Partitions,
-        index: ExpiringRows,
-        observer: Observer = UNOBSERVED,
-    ) -> None:
-        self._settings = settings
-        self._rules = rules
-        self._partitions = partitions
-        self._index = index
-        self._observer = observer
-        self._expired_at = -math.inf
+    settings: Settings
+    rules: MemoryRules
+    partitions: Partitions
+    index: ExpiringRows
+    observer: Observer = UNOBSERVED
+    _expired_at: float = field(default=-math.inf, init=False)
 
     async def run(self) -> None:
         """Sweep at each interval, until cancelled."""
         while True:
-            await asyncio.sleep(self._settings.sweep_interval_s)
+            await asyncio.sleep(self.settings.sweep_interval_s)
             await self.sweep()
 
     async def sweep(self) -> None:
-        for number in list(self._partitions.all):
-            partition = self._partitions.owned(number)
+        for number in list(self.partitions.all):
+            partition = self.partitions.owned(number)
             if partition is not None:
                 partition.fence_again_if_needed()
                 await self._sweep(partition)
-        first = self._partitions.owned(_EXPIRES)
+        first = self.partitions.owned(_EXPIRES)
         if first is not None and time.monotonic() - self._expired_at >= _EXPIRE_EVERY_S:
             self._expired_at = time.monotonic()
-            self._index.expire(first)
+            self.index.expire(first)
 
     async def _sweep(self, partition: Partition) -> None:
         ownership = partition.ownership
@@ -94,10 +88,10 @@ class Sweeper:
             ownership.fail(error)
 
     def _is_owned(self, partition: Partition, ownership: Ownership) -> bool:
-        return self._partitions.owned(partition.number) is partition and partition.ownership is ownership
+        return self.partitions.owned(partition.number) is partition and partition.ownership is ownership
 
     async def _sweep_rows(self, partition: Partition, ownership: Ownership) -> None:
-        watermark = await self._partitions.watermark(partition)
+        watermark = await self.partitions.watermark(partition)
         if watermark is None:
             return
         marks: list[tuple[Scope, Erased]] = []
@@ -105,10 +99,10 @@ class Sweeper:
         deleted: Counter[Table] = Counter()
         expired = tombstones(
             ownership.store,
-            self._rules,
-            ended_ms=int(self._settings.ended_horizon_s * 1000),
-            erased_ms=None if self._settings.erased_horizon_s is None else self._settings.erased_horizon_s * 1000,
-            watermark=watermark - min(_DELIVERY_MS, self._rules.ttl_ms),
+            self.rules,
+            ended_ms=int(self.settings.ended_horizon_s * 1000),
+            erased_ms=None if self.settings.erased_horizon_s is None else self.settings.erased_horizon_s * 1000,
+            watermark=watermark - min(_DELIVERY_MS, self.rules.ttl_ms),
             scanned=scanned,
             on_mark=lambda scope, mark: marks.append((scope, mark)) if watermark - mark.at <= REPEATED_FOR_MS else None,
         )
@@ -124,9 +118,9 @@ class Sweeper:
             deleted.update(row.table for row in rows)
             await asyncio.sleep(_REST_S if more else 0)
         if self._is_owned(partition, ownership):
-            self._index.erase_again(partition, marks)
+            self.index.erase_again(partition, marks)
             partition.ownership.store.apply((), {}, now_ms=time.time_ns() // 1_000_000)
-            self._observer.swept(partition.number, scanned - deleted, deleted)
+            self.observer.swept(partition.number, scanned - deleted, deleted)
 
     @staticmethod
     def _in_use(partition: Partition, row: RowChange) -> bool:

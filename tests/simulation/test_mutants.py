@@ -160,7 +160,7 @@ _commit = GroupCommitter._commit
 
 async def _store_first(committer: GroupCommitter, group: Any) -> None:
     changes = [change for entry in group for change in entry.commit.changes]
-    committer._store.apply(changes, {}, now_ms=0)
+    committer.store.apply(changes, {}, now_ms=0)
     await _commit(committer, group)
 
 
@@ -243,7 +243,7 @@ async def _writes_the_last_token(answer: AnswerLog, delta: Delta) -> None:
 def _ends_at_once(agent: Requests, partition: Partition, inflight: InFlight, _reason: Any) -> None:
     accepted = inflight.accepted
     if accepted.former.answer is None and partition.lanes.withdraw(accepted.conversation, inflight):
-        partition.spawn(agent._containment.answer(partition, inflight))
+        partition.spawn(agent.containment.answer(partition, inflight))
 
 
 _INHERIT = OpenRecords.inherit_parked

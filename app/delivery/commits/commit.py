@@ -32,7 +32,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
@@ -183,54 +183,43 @@ def _split(waiting: Sequence[Waiting]) -> tuple[list[Waiting], list[Waiting]]:
     return list(waiting), []
 
 
+@dataclass(eq=False)
 class GroupCommitter:
     """Commits the queue of one partition, with one producer, store and epoch."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        partition: int,
-        *,
-        producer: AIOKafkaProducer,
-        store: PartitionStore,
-        offsets: Mapping[str, Offsets],
-        queue: CommitQueue,
-        pacer: CommitPacer,
-        handover: Callable[[Sequence[int], int], Handover],
-        observe: Callable[[Sequence[Commit], float], None] = lambda _commits, _seconds: None,
-    ) -> None:
-        self._settings = settings
-        self._partition = partition
-        self._producer = producer
-        self._store = store
-        self._offsets = offsets
-        self._queue = queue
-        self._pacer = pacer
-        self._handover = handover
-        self._observe = observe
-        self._one_at_a_time = asyncio.Lock()
-        self.epoch = -1
-        self.committed_at = time.monotonic()
-        self.confirmed_at = -math.inf
-        """The last monotonic time at which the broker confirmed this producer as the owner's."""
+    settings: Settings
+    partition: int
+    _: KW_ONLY
+    producer: AIOKafkaProducer
+    store: PartitionStore
+    offsets: Mapping[str, Offsets]
+    queue: CommitQueue
+    pacer: CommitPacer
+    handover: Callable[[Sequence[int], int], Handover]
+    observe: Callable[[Sequence[Commit], float], None] = lambda _commits, _seconds: None
+    epoch: int = field(default=-1, init=False)
+    committed_at: float = field(default_factory=time.monotonic, init=False)
+    confirmed_at: float = field(default=-math.inf, init=False)
+    """The last monotonic time at which the broker confirmed this producer as the owner's."""
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def run(self) -> None:
         """Commit group after group until one fails; a failed group returns to the queue."""
         while True:
-            await self._queue.arrived.wait()
-            await self._pacer.wait(self._queue.urgent)
-            group = self._queue.next_group()
+            await self.queue.arrived.wait()
+            await self.pacer.wait(self.queue.urgent)
+            group = self.queue.next_group()
             if not group:
                 continue
             try:
                 await self._commit_within_timeout(group)
-                self._queue.done()
+                self.queue.done()
             except BaseException:
-                self._queue.put_back(group)
+                self.queue.put_back(group)
                 raise
 
     async def _commit_within_timeout(self, group: Sequence[Waiting]) -> None:
-        async with self._one_at_a_time, asyncio.timeout(self._settings.commit_timeout_s):
+        async with self._one_at_a_time, asyncio.timeout(self.settings.commit_timeout_s):
             try:
                 prepared = self._prepare([entry.commit for entry in group])
             except StoreError:
@@ -241,7 +230,7 @@ class GroupCommitter:
                 try:
                     await self._commit(group, prepared)
                 except RECORD_ERRORS as error:
-                    await self._producer.abort_transaction()
+                    await self.producer.abort_transaction()
                     refused = error
                 else:
                     return
@@ -257,8 +246,8 @@ class GroupCommitter:
         If the log has lost its tail, write fences until the last one's offset exceeds `above`. The epoch is added to
         `mine` before the commit, because its outcome may never become known.
         """
-        async with self._one_at_a_time, asyncio.timeout(self._settings.commit_timeout_s):
-            await self._producer.begin_transaction()
+        async with self._one_at_a_time, asyncio.timeout(self.settings.commit_timeout_s):
+            await self.producer.begin_transaction()
             receipts = await self._deliver([fence])
             missing = above - receipts[-1].offset
             if 0 <= missing < MOST_FENCES:
@@ -271,8 +260,8 @@ class GroupCommitter:
 
     def _prepare(self, commits: Sequence[Commit]) -> tuple[list[RowChange], list[Outgoing]]:
         """The rows and the records of these commits."""
-        key, audit = keyed(self._store, (one for commit in commits for one in commit.audit), self._settings)
-        head, links = extend(head_of(self._store), audit, self._settings)
+        key, audit = keyed(self.store, (one for commit in commits for one in commit.audit), self.settings)
+        head, links = extend(head_of(self.store), audit, self.settings)
         changes = [*(change for commit in commits for change in commit.changes), *key, *head]
         outputs = [*(output for commit in commits for output in commit.outputs), *links]
         return changes, outputs
@@ -285,16 +274,16 @@ class GroupCommitter:
             if commit.record is not None:
                 finished.setdefault(commit.record.topic, []).append(commit.record.offset)
         changes, outputs = prepared
-        await self._producer.begin_transaction()
+        await self.producer.begin_transaction()
         receipts = await self._deliver([*map(self._changelog_record, changes), *outputs])
         await self._commit_offsets(finished)
         newest: dict[Table, Fingerprint] = {}
         for change, receipt in zip(changes, receipts, strict=False):  # outputs follow the changes
             newest[change.table] = Fingerprint.of(receipt.offset, change.key, change.value)
         applied = {table: one.offset for table, one in newest.items()}
-        self._store.apply(changes, applied, now_ms=time.time_ns() // 1_000_000, prints=newest)
+        self.store.apply(changes, applied, now_ms=time.time_ns() // 1_000_000, prints=newest)
         for topic, done in finished.items():
-            self._offsets[topic].finish(done)
+            self.offsets[topic].finish(done)
         of_outputs = iter(receipts[len(changes) :])
         for entry in group:
             delivered = [*itertools.islice(of_outputs, len(entry.commit.outputs))]
@@ -302,7 +291,7 @@ class GroupCommitter:
                 entry.commit.delivered(delivered)
             if not entry.committed.done():
                 entry.committed.set_result(None)
-        self._observe(commits, time.monotonic() - began)
+        self.observe(commits, time.monotonic() - began)
 
     async def _deliver(self, records: Sequence[Outgoing]) -> list[RecordMetadata]:
         deliveries: list[asyncio.Future[RecordMetadata]] = []
@@ -317,33 +306,33 @@ class GroupCommitter:
         return await _receipts_of(deliveries)
 
     async def _send(self, record: Outgoing) -> asyncio.Future[RecordMetadata]:
-        return await self._producer.send(
+        return await self.producer.send(
             record.topic,
             record.value,
             key=record.key,
-            partition=None if record.by_key else self._partition if record.partition is None else record.partition,
+            partition=None if record.by_key else self.partition if record.partition is None else record.partition,
             headers=list(record.headers),
             timestamp_ms=record.timestamp,
         )
 
     async def _commit_offsets(self, finished: Mapping[str, Sequence[int]]) -> None:
-        handover = self._handover(finished.get(REQUESTS, ()), self.epoch)
+        handover = self.handover(finished.get(REQUESTS, ()), self.epoch)
         heads = {self._at(REQUESTS): OffsetAndMetadata(handover.head, encode_metadata(handover))}
         for topic, done in finished.items():
             if topic != REQUESTS:
-                offsets = self._offsets[topic]
+                offsets = self.offsets[topic]
                 ahead = Handover(offsets.head(done), self.epoch, ahead=tuple(offsets.ahead(done)))
                 heads[self._at(topic)] = OffsetAndMetadata(ahead.head, encode_metadata(ahead))
         asked_at = time.monotonic()
-        await self._producer.send_offsets_to_transaction(heads, self._settings.group)
-        await self._producer.commit_transaction()
+        await self.producer.send_offsets_to_transaction(heads, self.settings.group)
+        await self.producer.commit_transaction()
         self.committed_at, self.confirmed_at = time.monotonic(), asked_at
 
     def _at(self, topic: str) -> TopicPartition:
-        return TopicPartition(self._settings.topic(topic), self._partition)
+        return TopicPartition(self.settings.topic(topic), self.partition)
 
     def _changelog_record(self, change: RowChange) -> Outgoing:
-        return Outgoing(changelog_topic(self._settings, change.table), change.key, change.value)
+        return Outgoing(changelog_topic(self.settings, change.table), change.key, change.value)
 
 
 async def _receipts_of(deliveries: Sequence[asyncio.Future[RecordMetadata]]) -> list[RecordMetadata]:
