@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.simulation.faults import storm
 from tests.simulation.kinds import Make, kinds
+from tests.simulation.storms import storm
 
 
 def main() -> int:

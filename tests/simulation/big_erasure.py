@@ -23,12 +23,12 @@ def big_erasure(seed: int) -> Simulation:
     simulation = Simulation(seed, workers=2, load=Load(requests=8, users=2, tokens=2, over_s=8.0))
     chance = random.Random(f"big erasure {seed}")
     _remember(simulation)
-    send = partial(simulation._send, "controls", _USER, {"type": "erase", "user_id": _USER})
+    send = partial(simulation.send, "controls", _USER, {"type": "erase", "user_id": _USER})
     simulation.world.after(_ERASED_S, send)
     for number in range(_ASKS):
         conversation = f"old-{chance.randrange(_CONVERSATIONS)}"
         request = {"request_id": f"x{number}", "user_id": _USER, "prompt": f"question x{number}", "max_tokens": 2}
-        ask = partial(simulation._send, "requests", _USER, request | {"conversation_id": conversation})
+        ask = partial(simulation.send, "requests", _USER, request | {"conversation_id": conversation})
         simulation.world.after(_ERASED_S + chance.uniform(0.2, 6.0), ask)
     for _ in range(chance.randint(1, 5)):
         fault = chance.choice((kill, kill, suspend, cut_off, rebalance, broker_away))

@@ -6,18 +6,9 @@ import random
 from functools import partial
 
 from app.delivery.record import CONTROLS
-from tests.simulation.faults import (
-    FAULTS,
-    MILVUS_TROUBLE_S,
-    expire_log,
-    inflict_some,
-    kill,
-    rebalance,
-    replayed_turns,
-    stop,
-    suspend,
-)
+from tests.simulation.faults import FAULTS, expire_log, inflict_some, kill, rebalance, stop, suspend
 from tests.simulation.scenario import Conditions, Load, Simulation
+from tests.simulation.storms import MILVUS_TROUBLE_S, replayed_turns
 
 
 def deleting_storm(seed: int) -> Simulation:

@@ -93,7 +93,7 @@ class Findings:
             self._innocent.turns(self._read("turns")),
             self._sim.settings(),
             paced=True,
-            mixed=self._sim.mixed,
+            mixed=self._sim.conditions.mixed,
             erased=erasures.stood_at,
             has_met=erasures.has_met,
             masks=self._mask,
@@ -104,7 +104,7 @@ class Findings:
             found[:] = [key for key in found if self._innocent.key(key)]
         # A request that was sent before an erasure leaves an empty turn, whatever its readers have.
         # One that was sent before the mark stood cannot be resumed: what its answer was built on is gone.
-        if self._sim.mixed:  # an answer whose model is gone cannot always be continued
+        if self._sim.conditions.mixed:  # an answer whose model is gone cannot always be continued
             verdict.torn_off.clear()
         planned = self._planned_at()
         sent = {key: min(at, planned.get(key, at)) for key, at in erasures.asked.items()}
@@ -119,8 +119,10 @@ class Findings:
         ]
         torn = self._sim.torn
         # With the plan that Kafka has lost, the verdict does not know who wrote the answer.
-        unknown = ("changed",) if self._sim.routed or self._sim.masked or self._sim.moderated else ()
-        if self._sim.routed:  # another model cannot go on behind calls that the former one has made
+        unknown = (
+            ("changed",) if self._sim.conditions.routed or self._sim.masked or self._sim.conditions.moderated else ()
+        )
+        if self._sim.conditions.routed:  # another model cannot go on behind calls that the former one has made
             unknown = (*unknown, "torn_off", "wrong_calls")
         for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs", "wrong_plans", *unknown):
             found = getattr(verdict, name)
@@ -188,15 +190,15 @@ class Findings:
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows(erasures)
-        if self._sim.foreign:
+        if self._sim.conditions.foreign:
             wrong += wrong_foreign(self._sim.broker, self._read("requests"), self._letters(), self._turns())
-        if self._sim.user_limit is not None:
-            wrong += wrong_limits(self._events, self._sim.user_limit)
+        if self._sim.conditions.user_limit is not None:
+            wrong += wrong_limits(self._events, self._sim.conditions.user_limit)
         turns = {(turn.user_id, turn.request_id): turn for turn in self._turns()}
         wrong += wrong_results(self._innocent_requests(), self._events, turns, erasures)
-        if self._sim.moderated:
+        if self._sim.conditions.moderated:
             wrong += map(str, wrong_moderation(self._innocent.tokens(self._events), self._turn_entries()).items())
-        stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.moderated else {"cancelled"}
+        stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.conditions.moderated else {"cancelled"}
         ends = {key: reason for key, reason in self._reasons().items() if key in self._sim.endless}
         wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason not in stops]
         wrong += [f"{key} is innocent and ended as engine_error" for key in self._errors() - self._quarantined]

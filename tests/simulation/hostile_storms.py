@@ -13,12 +13,14 @@ from app.delivery.inflight import InFlight
 from app.delivery.partition import State
 from models.interface.generation import Failure
 from models.served.registry import ServedModel
-from tests.simulation.faults import (
+from tests.simulation.faults import inflict, kill
+from tests.simulation.hostile import MAKERS, besieged
+from tests.simulation.process import Process
+from tests.simulation.scenario import Conditions, Load, Simulation
+from tests.simulation.storms import (
     crowded_storm,
     erasing_storm,
     expiring_storm,
-    inflict,
-    kill,
     masking_storm,
     moderation_storm,
     recalling_storm,
@@ -27,9 +29,6 @@ from tests.simulation.faults import (
     tool_storm,
     wide_storm,
 )
-from tests.simulation.hostile import MAKERS, besieged
-from tests.simulation.process import Process
-from tests.simulation.scenario import Conditions, Load, Simulation
 
 STORMS: tuple[Callable[[int], Simulation], ...] = (
     storm,

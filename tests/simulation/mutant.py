@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from app.delivery.resume.quarantine import Beginning, Isolation
-from tests.simulation.faults import storm
 from tests.simulation.scenario import Simulation
+from tests.simulation.storms import storm
 
 SEEDS = 1500
 

@@ -26,15 +26,14 @@ from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.ids import partition_for
-from app.wire.record_size import MAX_RECORD_BYTES
 from models.interface.generation import Job
 from models.served.paced import VERSION, BytePrompts
-from tests.faults.load import TOOLS
 from tests.faults.verdict import Key
-from tests.simulation import foreign, results
+from tests.simulation import foreign
 from tests.simulation.broker import Broker, Entry
 from tests.simulation.findings import Findings, Outcome
 from tests.simulation.group import Group
+from tests.simulation.load import Load, Sending
 from tests.simulation.memory_store import Disk
 from tests.simulation.milvus import MilvusServer
 from tests.simulation.process import Fails, Process
@@ -50,57 +49,6 @@ _QUESTION = re.compile(rb"question ([0-9]+)")
 SESSION_S = 4.0
 _ROUNDS_OF_COMMITS = 4
 _PEACE_S = 400.0
-_LATEST_S = 5.0  # after a request comes the last of what belongs to it
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    requests: int = 8
-    users: int = 3
-    tokens: int = 4
-    over_s: float = 6.0
-    cancels: float = 0.0
-    """Share of requests that would speak for ever, and are cancelled."""
-    repeats: float = 0.0
-    """Share of requests that are sent again."""
-    garbage: float = 0.0
-    deadlines: float = 0.0
-    erases: float = 0.0
-    """Share of requests beside which their user is erased."""
-    deletes: float = 0.0
-    """Share of requests beside which their conversation is erased."""
-    conversations: int = 0
-    """How many conversations each user has; 0 for the default one alone."""
-    pauses: float = 0.0
-    """Share of requests before which the load pauses for longer than conversations live."""
-    skewed: float = 0.0
-    """Share of requests whose producer's clock is an hour off."""
-    misplaced: float = 0.0
-    """Share of requests that a wrong partitioner puts elsewhere."""
-    huge: float = 0.0
-    """Share of requests beside which a record comes that no dead letter can hold whole."""
-    tools: float = 0.0
-    """Share of requests with tools over Kafka."""
-    recall: float = 0.0
-    """Share of requests that ask for related older turns."""
-    same: float = 0.0
-    """Share of requests that a user repeats, each in a conversation of its own."""
-    failing: float = 0.0
-    """Share of requests in which a model fails: once in each process, or, of the default model, always at one token."""
-    reasoning: float = 0.0
-    """Share of requests to which models reason before they answer."""
-    deadly: float = 0.0
-    """Share of requests that end each process whose engine begins them."""
-    foreign: float = 0.0
-    """Share of requests that come by topics of others (foreign.py)."""
-    talks: float = 0.0
-    """Share of requests that continue their conversation by messages."""
-    whole: float = 0.0
-    """Share of requests that bring their whole context, and are remembered all the same."""
-    tenant: str | None = None
-    """Whose requests all are."""
-    results: float = 0.0
-    """Share of requests that call tools of their sender, which sends the results as later records (results.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +157,7 @@ class Simulation:
         self.torn: set[Key] = set()
         """Requests whose events Kafka has lost."""
         self.milvus = MilvusServer(late=0.1) if conditions.milvus else None
-        self._conditions = conditions
+        self.conditions = conditions
         self._sent_until = 0.0
         self.partitions = partitions
         self.tools: SimToolPrograms | None = None
@@ -220,7 +168,7 @@ class Simulation:
         load = load or Load()
         if load.tools:
             self.tools = SimToolPrograms(seed, self.broker, self.settings())
-        self._load(load)
+        Sending(self, load).begin()
 
     def _is_deadly(self, job: Job) -> bool:
         user, request_id = job.id.rsplit("/", 1)
@@ -237,20 +185,12 @@ class Simulation:
     def alive(self) -> list[Process]:
         return [process for process in self.processes if not process.dead]
 
-    @property
-    def routed(self) -> bool:
-        return self._conditions.routed
-
-    @property
-    def mixed(self) -> bool:
-        return self._conditions.mixed
-
     def settings(self, name: str = "outside") -> Settings:
-        return settings_for(name, self.partitions, self._in_flight, self._conditions)
+        return settings_for(name, self.partitions, self._in_flight, self.conditions)
 
     def start(self, name: str) -> Process:
-        skew = self.random.choice((-3600.0, 0.0, 3600.0)) if self._conditions.skew else 0.0
-        small = not self._conditions.mixed or self.random.random() < 0.5
+        skew = self.random.choice((-3600.0, 0.0, 3600.0)) if self.conditions.skew else 0.0
+        small = not self.conditions.mixed or self.random.random() < 0.5
         process = Process(
             name,
             self.settings(name),
@@ -258,7 +198,7 @@ class Simulation:
             self.group,
             self.disk,
             milvus=self.milvus,
-            crowded=self._conditions.crowded,
+            crowded=self.conditions.crowded,
             policy=self._policy() if small else _without_small(self._policy()),
             small=small,
             fails=self._fails(),
@@ -271,31 +211,19 @@ class Simulation:
 
     @property
     def masked(self) -> bool:
-        return self._conditions.pii != "off"
-
-    @property
-    def foreign(self) -> bool:
-        return self._conditions.foreign
-
-    @property
-    def user_limit(self) -> int | None:
-        return self._conditions.user_limit
-
-    @property
-    def moderated(self) -> bool:
-        return self._conditions.moderated
+        return self.conditions.pii != "off"
 
     def _policy(self) -> Policy:
-        policy = _some_policy(self.random) if self._conditions.routed else NO_POLICY
-        if self.user_limit is not None:
-            tenants = {"acme": TenantRule(user_requests_per_min=self.user_limit)}
+        policy = _some_policy(self.random) if self.conditions.routed else NO_POLICY
+        if self.conditions.user_limit is not None:
+            tenants = {"acme": TenantRule(user_requests_per_min=self.conditions.user_limit)}
             policy = msgspec.structs.replace(policy, tenants=tenants)
-        if self.foreign:
+        if self.conditions.foreign:
             policy = msgspec.structs.replace(policy, intake=foreign.INTAKE, egress=foreign.EGRESS)
-        if not (self.masked or self.moderated):
+        if not (self.masked or self.conditions.moderated):
             return policy
-        rules = GuardRules(pii=self._conditions.pii, on_failure=self.random.choice(("closed", "open")))
-        if self.moderated:
+        rules = GuardRules(pii=self.conditions.pii, on_failure=self.random.choice(("closed", "open")))
+        if self.conditions.moderated:
             rules = msgspec.structs.replace(
                 rules, prompt={"risky": "flag"}, answer={"banned": "block", "risky": "flag"}, on_failure="closed"
             )
@@ -337,7 +265,7 @@ class Simulation:
     def run(self) -> Outcome:
         logging.disable(logging.CRITICAL)
         try:
-            rounds = {**open_records.ROUNDS, REQUESTS: self._conditions.rounds}
+            rounds = {**open_records.ROUNDS, REQUESTS: self.conditions.rounds}
             with patch.object(open_records, "ROUNDS", rounds), saboteurs() if self.besieged else nullcontext():
                 return self._run()
         finally:
@@ -378,7 +306,7 @@ class Simulation:
             self.start("last")
 
     def _settled(self) -> bool:
-        if self.foreign and not foreign.is_taken(self.broker):
+        if self.conditions.foreign and not foreign.is_taken(self.broker):
             return False
         topics = ("requests",) if self.milvus is None else ("requests", "turns", "controls")
         for at in (TopicPartition(topic, number) for topic in topics for number in range(self.partitions)):
@@ -388,125 +316,7 @@ class Simulation:
                 return False
         return True
 
-    def _load(self, load: Load) -> None:
-        paused = 0.0
-        for number in range(load.requests):
-            user = f"user-{number % load.users}"
-            request: dict[str, object] = {"request_id": f"r{number}", "user_id": user, "prompt": f"question {number}"}
-            request["max_tokens"] = self.random.randint(1, 2 * load.tokens)
-            request |= self._tools_of(number, load) | self._same_of(number, load)
-            request |= self._recall_of(load) | self._reasoning_of(load)
-            request = self._whole_of(self._talk_of(request, load), load)
-            request = {**self._conversation_of(load), **request}
-            request |= {} if load.tenant is None else {"tenant": load.tenant}
-            if self.random.random() < load.pauses:
-                paused += 2.5 * self._conditions.ttl_s
-            at = paused + load.over_s * number / load.requests + self.random.random()
-            self._sent_until = max(self._sent_until, at + _LATEST_S)
-            if self._load_foreign(at, user, request, load):
-                continue
-            skew = self.random.choice((-3600.0, 3600.0)) if self.random.random() < load.skewed else 0.0
-            misplaced = self.partitions > 1 and self.random.random() < load.misplaced
-            send = partial(self._send, "requests", user, skew=skew, misplaced=misplaced)
-            if self.random.random() < load.deadly and not misplaced:
-                self.deadly.add((user, f"r{number}"))
-            if load.failing and self.random.random() < load.failing:
-                # The verdict does not follow a takeover among rounds of calls.
-                always = "tool_mode" not in request and self.random.random() < 0.5
-                self.failing[user, f"r{number}"] = always
-            if self.random.random() < load.huge:
-                self.world.after(at, partial(self._append, "requests", user, b"x" * (MAX_RECORD_BYTES - 100)))
-            if self.random.random() < load.cancels:
-                request["max_tokens"] = 100_000
-                self.endless.add((user, f"r{number}"))
-                cancel = {"type": "cancel", "request_id": f"r{number}", "user_id": user}
-                self.world.after(
-                    at + self.random.choice((-0.5, 0.0, 0.3, 3.0)), partial(self._send, "controls", user, cancel)
-                )
-            elif self.random.random() < load.deadlines:
-                request["deadline_ms"] = self.random.choice((0, 100, 1000, 5000))
-            self._erase_beside(at, user, load)
-            self._delete_beside(at, user, str(request.get("conversation_id", "default")), load)
-            self.world.after(at, partial(send, request))
-            self._send_results(at, user, number, request, load)
-            if self.random.random() < load.repeats:
-                self.world.after(at + self.random.choice((0.0, 0.3, 5.0)), partial(send, request))
-            if self.random.random() < load.garbage:
-                self.world.after(at, partial(self._append, "requests", user, b"{not json"))
-                bad = {"request_id": f"bad{number}", "user_id": user, "prompt": "", "max_tokens": 3}
-                good = {**bad, "prompt": "a good one of a known id"}
-                for late, one in ((0.0, bad), (self.random.choice((0.0, 1.0)), {**bad, "prompt": 7}), (0.0, good)):
-                    self.world.after(at + late, partial(self._send, "requests", user, one))
-
-    def _load_foreign(self, at: float, user: str, request: dict[str, object], load: Load) -> bool:
-        """Whether this request comes by a topic of others."""
-        if not load.foreign or self.random.random() >= load.foreign:
-            return False
-        for late in (0.0, *([self.random.choice((0.0, 0.3, 5.0))] if self.random.random() < load.repeats else [])):
-            self.world.after(at + late, partial(foreign.send, self.broker, self.random, request))
-        if self.random.random() < load.garbage:
-            self.world.after(at, partial(foreign.send_garbage, self.broker, self.random))
-        self._erase_beside(at, user, load)
-        return True
-
-    def _erase_beside(self, at: float, user: str, load: Load) -> None:
-        if load.erases and self.random.random() < load.erases:
-            erase = partial(self._send, "controls", user, {"type": "erase", "user_id": user})
-            self.world.after(at + self.random.choice((-0.5, 0.0, 0.3, 3.0)), erase)
-
-    def _send_results(self, at: float, user: str, number: int, request: dict[str, object], load: Load) -> None:
-        if not load.results or request.get("conversation_id") != f"t{number}":
-            return
-        for one in results.following(user, number, is_known=self.random.random() < 0.8):
-            at += self.random.choice((0.05, 0.3, 3.0))
-            for late in (0.0, *([0.5] if self.random.random() < load.repeats else [])):
-                self.world.after(at + late, partial(self._send, "requests", user, one))
-        self.keep_running(at + _LATEST_S)
-
-    def _delete_beside(self, at: float, user: str, conversation: str, load: Load) -> None:
-        if load.deletes and self.random.random() < load.deletes:
-            kind = self.random.choice(("erase_conversation", "erase_conversation", "erase"))
-            delete = {"type": kind, "user_id": user, "conversation_id": conversation}
-            late = self.random.choice((-0.5, 0.0, 0.3, 3.0))
-            self.world.after(at + late, partial(self._send, "controls", user, delete))
-
-    def _conversation_of(self, load: Load) -> dict[str, object]:
-        return {"conversation_id": f"k{self.random.randrange(load.conversations)}"} if load.conversations else {}
-
-    def _recall_of(self, load: Load) -> dict[str, object]:
-        if not load.recall or self.random.random() >= load.recall:
-            return {}
-        return {"recall": self.random.randint(1, 3)}
-
-    def _reasoning_of(self, load: Load) -> dict[str, object]:
-        return {"reasoning_effort": "high"} if load.reasoning and self.random.random() < load.reasoning else {}
-
-    def _talk_of(self, request: dict[str, object], load: Load) -> dict[str, object]:
-        if not load.talks or self.random.random() >= load.talks:
-            return request
-        said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": request.pop("prompt")}]
-        return {**request, "messages": said, "continue_conversation": True}
-
-    def _whole_of(self, request: dict[str, object], load: Load) -> dict[str, object]:
-        if "prompt" not in request or not load.whole or self.random.random() >= load.whole:
-            return request
-        said = [{"role": "user", "content": request.pop("prompt")}]
-        return {**request, "messages": said}
-
-    def _same_of(self, number: int, load: Load) -> dict[str, object]:
-        if not load.same or self.random.random() >= load.same:
-            return {}
-        same = {"prompt": "the same question", "max_tokens": load.tokens, "temperature": 0}
-        return {**same, "conversation_id": f"c{number}"}
-
-    def _tools_of(self, number: int, load: Load) -> dict[str, object]:
-        if load.results and self.random.random() < load.results:
-            return {"tools": TOOLS, "conversation_id": f"t{number}"}
-        if load.tools and self.random.random() < load.tools:
-            return {"tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": 2000}
-        return {"tools": TOOLS} if number % 4 == 3 else {}
-
-    def _send(
+    def send(
         self, topic: str, user: str, record: dict[str, object], *, skew: float = 0.0, misplaced: bool = False
     ) -> None:
         self._append(topic, user, json.dumps(record).encode(), skew=skew, misplaced=misplaced)

@@ -29,7 +29,8 @@ from app.wire.turn import Turn
 from models.interface.generation import Delta, Job, StreamEvent
 from tables.erasures import PartitionMarks
 from tests.simulation.deletions import recalling_deletions
-from tests.simulation.faults import (
+from tests.simulation.mutant import Mutant, find_broken_promise
+from tests.simulation.storms import (
     masking_storm,
     mixed_storm,
     moderation_storm,
@@ -37,7 +38,6 @@ from tests.simulation.faults import (
     recalling_storm,
     routed_storm,
 )
-from tests.simulation.mutant import Mutant, find_broken_promise
 
 
 def _without_source(*arguments: Any) -> Turn:

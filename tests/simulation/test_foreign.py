@@ -26,8 +26,8 @@ from app.features.foreign.intake import IntakeRecords
 from app.wire.event import TokenEvent
 from tables import records
 from tables.records import RowChange, Table, Taken
-from tests.simulation.faults import foreign_storm
 from tests.simulation.scenario import Simulation
+from tests.simulation.storms import foreign_storm
 from tests.simulation.test_mutants import Mutant, find_broken_promise
 
 STORMS = 150

@@ -50,13 +50,14 @@ from tables.usage import Windows
 from tests.simulation.big_erasure import big_erasure
 from tests.simulation.broker import Broker, Writer
 from tests.simulation.deletions import deleting_storm, late_erasures, replayed_deletions
-from tests.simulation.faults import (
-    FAULTS,
+from tests.simulation.faults import FAULTS, kill, trouble
+from tests.simulation.mutant import Mutant, enter_at_once, find_broken_promise
+from tests.simulation.scenario import Simulation
+from tests.simulation.storms import (
     crammed_storm,
     crowded_storm,
     expiring_storm,
     flooded_storm,
-    kill,
     repeated_erasures,
     replayed_turns,
     storm,
@@ -64,11 +65,8 @@ from tests.simulation.faults import (
     suspended_sweep,
     talking_storm,
     tool_storm,
-    trouble,
     wide_storm,
 )
-from tests.simulation.mutant import Mutant, enter_at_once, find_broken_promise
-from tests.simulation.scenario import Simulation
 
 
 async def _nothing(*_: Any, **__: Any) -> None:

@@ -13,15 +13,15 @@ import pytest
 
 from tests.simulation.big_erasure import big_erasure
 from tests.simulation.deletions import deleting_storm, late_erasures, recalling_deletions, replayed_deletions
-from tests.simulation.faults import (
+from tests.simulation.faults import inflict, kill, suspend
+from tests.simulation.scenario import Load, Simulation
+from tests.simulation.storms import (
     corrupt_storm,
     crammed_storm,
     crowded_storm,
     erasing_storm,
     expiring_storm,
     flooded_storm,
-    inflict,
-    kill,
     masked_erasing_storm,
     masking_storm,
     mixed_storm,
@@ -33,14 +33,12 @@ from tests.simulation.faults import (
     replayed_turns,
     routed_storm,
     storm,
-    suspend,
     suspended_fence,
     suspended_sweep,
     talking_storm,
     tool_storm,
     wide_storm,
 )
-from tests.simulation.scenario import Load, Simulation
 
 ROOT = Path(__file__).parents[2]
 STORMS = 1000
@@ -63,7 +61,7 @@ SMALL = Load(requests=3, users=2, tokens=2, over_s=0.5, cancels=0.3, repeats=0.3
 
 THREE_RUNS = """
 from tests.simulation.deletions import deleting_storm
-from tests.simulation.faults import routed_storm
+from tests.simulation.storms import routed_storm
 
 for run in deleting_storm(3), deleting_storm(63), routed_storm(5):
     outcome = run.run()

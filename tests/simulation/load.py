@@ -1,0 +1,190 @@
+"""The load of a run: which requests users send, what belongs to each, and when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from app.wire.record_size import MAX_RECORD_BYTES
+from tests.faults.load import TOOLS
+from tests.simulation import foreign, results
+
+if TYPE_CHECKING:
+    from tests.simulation.scenario import Simulation
+
+_LATEST_S = 5.0  # after a request comes the last of what belongs to it
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    requests: int = 8
+    users: int = 3
+    tokens: int = 4
+    over_s: float = 6.0
+    cancels: float = 0.0
+    """Share of requests that would speak for ever, and are cancelled."""
+    repeats: float = 0.0
+    """Share of requests that are sent again."""
+    garbage: float = 0.0
+    deadlines: float = 0.0
+    erases: float = 0.0
+    """Share of requests beside which their user is erased."""
+    deletes: float = 0.0
+    """Share of requests beside which their conversation is erased."""
+    conversations: int = 0
+    """How many conversations each user has; 0 for the default one alone."""
+    pauses: float = 0.0
+    """Share of requests before which the load pauses for longer than conversations live."""
+    skewed: float = 0.0
+    """Share of requests whose producer's clock is an hour off."""
+    misplaced: float = 0.0
+    """Share of requests that a wrong partitioner puts elsewhere."""
+    huge: float = 0.0
+    """Share of requests beside which a record comes that no dead letter can hold whole."""
+    tools: float = 0.0
+    """Share of requests with tools over Kafka."""
+    recall: float = 0.0
+    """Share of requests that ask for related older turns."""
+    same: float = 0.0
+    """Share of requests that a user repeats, each in a conversation of its own."""
+    failing: float = 0.0
+    """Share of requests in which a model fails: once in each process, or, of the default model, always at one token."""
+    reasoning: float = 0.0
+    """Share of requests to which models reason before they answer."""
+    deadly: float = 0.0
+    """Share of requests that end each process whose engine begins them."""
+    foreign: float = 0.0
+    """Share of requests that come by topics of others (foreign.py)."""
+    talks: float = 0.0
+    """Share of requests that continue their conversation by messages."""
+    whole: float = 0.0
+    """Share of requests that bring their whole context, and are remembered all the same."""
+    tenant: str | None = None
+    """Whose requests all are."""
+    results: float = 0.0
+    """Share of requests that call tools of their sender, which sends the results as later records (results.py)."""
+
+
+class Sending:
+    """Draws the requests of a load, and puts each of their records on its topic in time."""
+
+    def __init__(self, simulation: Simulation, load: Load) -> None:
+        self.simulation, self.load, self.random = simulation, load, simulation.random
+        self.after, self.send, self.append = simulation.world.after, simulation.send, simulation._append
+
+    def begin(self) -> None:
+        load, paused = self.load, 0.0
+        for number in range(load.requests):
+            user = f"user-{number % load.users}"
+            request: dict[str, object] = {"request_id": f"r{number}", "user_id": user, "prompt": f"question {number}"}
+            request["max_tokens"] = self.random.randint(1, 2 * load.tokens)
+            request |= self._tools_of(number) | self._same_of(number)
+            request |= {"recall": self.random.randint(1, 3)} if self._drawn(load.recall) else {}
+            request |= {"reasoning_effort": "high"} if self._drawn(load.reasoning) else {}
+            request = self._whole_of(self._talk_of(request))
+            request = {**self._conversation_of(), **request}
+            request |= {} if load.tenant is None else {"tenant": load.tenant}
+            if self.random.random() < load.pauses:
+                paused += 2.5 * self.simulation.conditions.ttl_s
+            at = paused + load.over_s * number / load.requests + self.random.random()
+            self.simulation.keep_running(at + _LATEST_S)
+            if self._comes_from_others(at, user, request):
+                continue
+            skew = self.random.choice((-3600.0, 3600.0)) if self.random.random() < load.skewed else 0.0
+            misplaced = self.simulation.partitions > 1 and self.random.random() < load.misplaced
+            send = partial(self.send, "requests", user, skew=skew, misplaced=misplaced)
+            if self.random.random() < load.deadly and not misplaced:
+                self.simulation.deadly.add((user, f"r{number}"))
+            if self._drawn(load.failing):
+                # The verdict does not follow a takeover among rounds of calls.
+                always = "tool_mode" not in request and self.random.random() < 0.5
+                self.simulation.failing[user, f"r{number}"] = always
+            if self.random.random() < load.huge:
+                self.after(at, partial(self.append, "requests", user, b"x" * (MAX_RECORD_BYTES - 100)))
+            if self.random.random() < load.cancels:
+                request["max_tokens"] = 100_000
+                self.simulation.endless.add((user, f"r{number}"))
+                cancel = {"type": "cancel", "request_id": f"r{number}", "user_id": user}
+                self.after(
+                    at + self.random.choice((-0.5, 0.0, 0.3, 3.0)),
+                    partial(self.send, "controls", user, cancel),
+                )
+            elif self.random.random() < load.deadlines:
+                request["deadline_ms"] = self.random.choice((0, 100, 1000, 5000))
+            self._erase_beside(at, user)
+            self._delete_beside(at, user, str(request.get("conversation_id", "default")))
+            self.after(at, partial(send, request))
+            self._send_results(at, user, number, request)
+            if self.random.random() < load.repeats:
+                self.after(at + self.random.choice((0.0, 0.3, 5.0)), partial(send, request))
+            if self.random.random() < load.garbage:
+                self.after(at, partial(self.append, "requests", user, b"{not json"))
+                bad = {"request_id": f"bad{number}", "user_id": user, "prompt": "", "max_tokens": 3}
+                good = {**bad, "prompt": "a good one of a known id"}
+                for late, one in ((0.0, bad), (self.random.choice((0.0, 1.0)), {**bad, "prompt": 7}), (0.0, good)):
+                    self.after(at + late, partial(self.send, "requests", user, one))
+
+    def _comes_from_others(self, at: float, user: str, request: dict[str, object]) -> bool:
+        """Whether this request comes by a topic of others."""
+        if not self._drawn(self.load.foreign):
+            return False
+        for late in (0.0, *([self.random.choice((0.0, 0.3, 5.0))] if self.random.random() < self.load.repeats else [])):
+            self.after(at + late, partial(foreign.send, self.simulation.broker, self.random, request))
+        if self.random.random() < self.load.garbage:
+            self.after(at, partial(foreign.send_garbage, self.simulation.broker, self.random))
+        self._erase_beside(at, user)
+        return True
+
+    def _erase_beside(self, at: float, user: str) -> None:
+        if self._drawn(self.load.erases):
+            erase = partial(self.send, "controls", user, {"type": "erase", "user_id": user})
+            self.after(at + self.random.choice((-0.5, 0.0, 0.3, 3.0)), erase)
+
+    def _send_results(self, at: float, user: str, number: int, request: dict[str, object]) -> None:
+        if not self.load.results or request.get("conversation_id") != f"t{number}":
+            return
+        for one in results.following(user, number, is_known=self.random.random() < 0.8):
+            at += self.random.choice((0.05, 0.3, 3.0))
+            for late in (0.0, *([0.5] if self.random.random() < self.load.repeats else [])):
+                self.after(at + late, partial(self.send, "requests", user, one))
+        self.simulation.keep_running(at + _LATEST_S)
+
+    def _delete_beside(self, at: float, user: str, conversation: str) -> None:
+        if self._drawn(self.load.deletes):
+            kind = self.random.choice(("erase_conversation", "erase_conversation", "erase"))
+            delete = {"type": kind, "user_id": user, "conversation_id": conversation}
+            late = self.random.choice((-0.5, 0.0, 0.3, 3.0))
+            self.after(at + late, partial(self.send, "controls", user, delete))
+
+    def _talk_of(self, request: dict[str, object]) -> dict[str, object]:
+        if not self._drawn(self.load.talks):
+            return request
+        said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": request.pop("prompt")}]
+        return {**request, "messages": said, "continue_conversation": True}
+
+    def _whole_of(self, request: dict[str, object]) -> dict[str, object]:
+        if "prompt" not in request or not self._drawn(self.load.whole):
+            return request
+        said = [{"role": "user", "content": request.pop("prompt")}]
+        return {**request, "messages": said}
+
+    def _conversation_of(self) -> dict[str, object]:
+        count = self.load.conversations
+        return {"conversation_id": f"k{self.random.randrange(count)}"} if count else {}
+
+    def _drawn(self, share: float) -> bool:
+        return bool(share) and self.random.random() < share
+
+    def _same_of(self, number: int) -> dict[str, object]:
+        if not self._drawn(self.load.same):
+            return {}
+        same = {"prompt": "the same question", "max_tokens": self.load.tokens, "temperature": 0}
+        return {**same, "conversation_id": f"c{number}"}
+
+    def _tools_of(self, number: int) -> dict[str, object]:
+        if self._drawn(self.load.results):
+            return {"tools": TOOLS, "conversation_id": f"t{number}"}
+        if self._drawn(self.load.tools):
+            return {"tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": 2000}
+        return {"tools": TOOLS} if number % 4 == 3 else {}
