@@ -26,7 +26,7 @@ from models.llama import load_llama, read_config
 from models.machine.freed_memory import large_blocks_returned
 from models.weights import PLAIN, Products, replace_layers
 from models.weights.choice import FormChoice
-from models.weights.file_rows import leave_embedding_in_file
+from models.weights.embedding import leave_embedding_in_file
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint"]
 

@@ -17,14 +17,12 @@ from models.llama.config import CLASSES
 from models.llama.decoder import Linear
 from models.weights.embedding import NarrowEmbedding
 from models.weights.layer import JoinedLinear, ServedLinear
-from models.weights.layout import laid_out
-from models.weights.matrix import Matrix
+from models.weights.matrix import Matrix, laid_out
 
 LLAMAS = frozenset({"LlamaDecoder", *CLASSES.values()})
 GEMMAS = frozenset({"Gemma2ForCausalLM", "Gemma3ForCausalLM"})
 _GELU = "gelu_pytorch_tanh"
 _PLAIN = (nn.Linear, Linear)
-_SERVED = (ServedLinear, JoinedLinear)
 _PROJECTIONS = 7
 
 
@@ -42,7 +40,9 @@ def is_known(model: Any) -> bool:
 
 
 def _is_plain_or_served(module: Any) -> bool:
-    return type(module) in _SERVED or (type(module) in _PLAIN and type(module.weight.data) is Tensor)
+    if isinstance(module, ServedLinear):
+        return isinstance(module.matrix, Matrix)
+    return isinstance(module, JoinedLinear) or (type(module) in _PLAIN and type(module.weight.data) is Tensor)
 
 
 def shape_of(model: Any) -> Shape:
@@ -79,7 +79,7 @@ def final_norm(model: Any) -> Tensor:
 def head_of(model: Any) -> Matrix:
     """A copy if it is also the embedding, which is read by rows."""
     head = model.lm_head
-    return head.matrix if isinstance(head, ServedLinear) else Matrix(laid_out(head.weight.data), head.bias)
+    return _matrix(head) or Matrix([laid_out(head.weight.data)], head.bias)
 
 
 def angle_kinds(model: Any) -> list[str]:
@@ -138,11 +138,8 @@ def _window(attention: Any) -> int | None:
 
 def _join(*linears: Any) -> Matrix:
     """One product for all. Plain weights become views of its weight."""
-    first = linears[0]
-    if isinstance(first, ServedLinear):
-        return first.matrix
-    if isinstance(first, JoinedLinear):
-        return first.shared.whole.matrix
+    if (matrix := _matrix(linears[0])) is not None:
+        return matrix
     weight = laid_out(torch.cat([module.weight.data for module in linears]))
     bias = None if linears[0].bias is None else torch.cat([module.bias.data for module in linears])
     first = 0
@@ -151,4 +148,13 @@ def _join(*linears: Any) -> Matrix:
         module.weight = nn.Parameter(weight[span], requires_grad=False)
         if bias is not None:
             module.bias = nn.Parameter(bias[span], requires_grad=False)
-    return Matrix(weight, bias)
+    return Matrix([weight], bias)
+
+
+def _matrix(module: Any) -> Matrix | None:
+    """That of a layer in a form of its own."""
+    whole = module.shared.whole if isinstance(module, JoinedLinear) else module
+    if not isinstance(whole, ServedLinear):
+        return None
+    assert isinstance(whole.matrix, Matrix)
+    return whole.matrix

@@ -17,8 +17,7 @@ from torch.nn.functional import embedding, gelu, silu
 
 from models.compute.attention import attend, masks_of
 from models.weights.int8 import Int8Weight
-from models.weights.matrix import Matrix, add_low_rank, product
-from models.weights.rows import Rows
+from models.weights.matrix import Matrix, Rows, add_low_rank, product
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +59,16 @@ class Shape:
 
 class Forward(nn.Module):
     """`turns` are the cosines and sines [n, 1, size] of every position, for each kind of rotary embedding, where those
-    are always the same.
+    are always the same. `parts`, `eights` and `biases` are those of the four matrices of each layer, and of the
+    vocabulary's.
     """
 
-    layers: list[list[Tensor]]
+    norms: list[list[Tensor]]
     head_norms: list[list[Tensor]]
     posts: list[list[Tensor]]
-    biases: list[list[Tensor | None]]
-    packed: list[list[list[Tensor]]]
-    eights: list[list[list[Int8Weight]]]
-    packed_head: list[Tensor]
-    eight_head: list[Int8Weight]
+    parts: list[list[Tensor]]
+    eights: list[list[Int8Weight]]
+    biases: list[Tensor | None]
     windows: list[int | None]
     kinds: list[int]
     angles: list[int]
@@ -79,7 +77,6 @@ class Forward(nn.Module):
     scratch: list[Tensor]
     turns: list[Tensor]
     adapters: list[list[list[Tensor]]]
-    head_bias: Tensor | None
     cap: float | None
     last_cap: float | None
 
@@ -100,22 +97,17 @@ class Forward(nn.Module):
         self.least, self.most = rows
         self.adapters = []
         self.least_adapted, self.most_adapted = 1, 0
-        matrices = [(one.qkv, one.out, one.gate_up, one.down) for one in layers]
-        self.layers = [
-            [one.before, one.after, *(matrix.weight for matrix in four)]
-            for one, four in zip(layers, matrices, strict=True)
-        ]
+        matrices = [matrix for one in layers for matrix in (one.qkv, one.out, one.gate_up, one.down)] + [head]
+        self.parts = [one.parts for one in matrices]
+        self.eights = [one.eight for one in matrices]
+        self.biases = [one.bias for one in matrices]
+        self.norms = [[one.before, one.after] for one in layers]
         self.head_norms = [list(one.norms) for one in layers]
         self.posts = [list(one.posts) for one in layers]
-        self.biases = [[matrix.bias for matrix in four] for four in matrices]
-        self.packed = [[matrix.packed for matrix in four] for four in matrices]
-        self.eights = [[matrix.eight for matrix in four] for four in matrices]
-        self.packed_head, self.eight_head = head.packed, head.eight
         self.windows = list(dict.fromkeys(one.window for one in layers))
         self.kinds = [self.windows.index(one.window) for one in layers]
         self.angles = [one.angles for one in layers]
         self.embeddings, self.final = embeddings, final
-        self.head, self.head_bias = head.weight, head.bias
         self.queries, self.both, self.size = shape.heads
         self.scale, self.eps, self.dtype = shape.scale, shape.eps, dtype
         self.embedding_scale, self.is_gelu, self.has_wide_norms = (
@@ -151,9 +143,9 @@ class Forward(nn.Module):
             turns = [every.index_select(0, positions) for every in self.turns]
         dtype = torch.float64 if self.exact else hidden.dtype
         masks = [masks_of(positions, groups, window, self.cap is not None, dtype) for window in self.windows]
-        for number, weights in enumerate(self.layers):
+        for number, norms in enumerate(self.norms):
             kind = self.kinds[number]
-            normed = self.norm(hidden, weights[0])
+            normed = self.norm(hidden, norms[0])
             joined = self.part(normed, number, 0, adapted, spans).view(count, -1, self.size)
             turned = joined[:, : self.both]
             if len(self.head_norms[number]) > 0:
@@ -170,13 +162,13 @@ class Forward(nn.Module):
             )  # fmt: skip
             added = self.part(attended.reshape(count, -1), number, 1, adapted, spans)
             hidden = hidden + self.after(added, number, 0)
-            normed = self.norm(hidden, weights[1])
+            normed = self.norm(hidden, norms[1])
             gate, up = self.part(normed, number, 2, adapted, spans).chunk(2, -1)
             gate = gelu(gate, approximate="tanh") if self.is_gelu else silu(gate)
             added = self.part(gate.mul_(up), number, 3, adapted, spans)
             hidden = hidden + self.after(added, number, 1)
         drawing_from = self.norm(hidden.index_select(0, last), self.final)
-        logits = self.multiply(drawing_from, self.head, self.head_bias, self.packed_head, self.eight_head)
+        logits = self.multiply(drawing_from, -1)
         cap = self.last_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
@@ -184,8 +176,7 @@ class Forward(nn.Module):
         """The product of a layer's matrix number `part` (queries, keys and values; out; gate and up; down), with what
         adapters add to it.
         """
-        weight, bias = self.layers[layer][2 + part], self.biases[layer][part]
-        found = self.multiply(given, weight, bias, self.packed[layer][part], self.eights[layer][part])
+        found = self.multiply(given, 4 * layer + part)
         for adapter, first, rows in spans:
             pair = self.adapters[adapter][4 * layer + part]
             if len(pair) > 0:
@@ -193,10 +184,8 @@ class Forward(nn.Module):
                 add_low_rank(found, given, at, pair[0], pair[1], self.least_adapted, self.most_adapted)
         return found
 
-    def multiply(
-        self, given: Tensor, weight: Tensor, bias: Tensor | None, packed: list[Tensor], eight: list[Int8Weight]
-    ) -> Tensor:
-        return product(given, weight, bias, packed, eight, self.least, self.most)
+    def multiply(self, given: Tensor, matrix: int) -> Tensor:
+        return product(given, self.parts[matrix], self.eights[matrix], self.biases[matrix], self.least, self.most)
 
     def after(self, added: Tensor, layer: int, part: int) -> Tensor:
         """What attention (`part` 0) or the MLP (1) of a layer adds, by its norm if it has one."""

@@ -15,7 +15,7 @@ from torch.nn.functional import embedding
 from models.compute.cache import PAGE_SIZE
 from models.compute.forward import Forward
 from models.kernels.schemas import NORMED, NOTHING, PLAIN, NumberForm
-from models.weights.int8 import Int8Weight, fbgemm_sums, onednn_sums
+from models.weights.int8 import Int8Weight, block_count, block_sums
 from models.weights.matrix import product
 
 LARGE, MOST_KEPT = 1 << 22, 1 << 25
@@ -38,14 +38,14 @@ class KernelForward(Forward):
     """
 
     # TorchScript does not read those of the base.
-    __annotations__ = Forward.__annotations__ | {"norms": list[list[Tensor]]}
+    __annotations__ = Forward.__annotations__
 
     def __init__(self, *parts: Any) -> None:
         """Those of `Forward`."""
         super().__init__(*parts)
         self.form = form_of(self.dtype, self.dtype)
-        self.is_integer = len(self.eights[0][0]) > 0 or len(self.packed[0][0]) > 1
-        self.norms = [[weights[0].float(), weights[1].float()] for weights in self.layers]
+        self.is_integer = len(self.parts[0]) != 1
+        self.norms = [[norm.float() for norm in one] for one in self.norms]
         self.head_norms = [[norm.float() for norm in one] for one in self.head_norms]
         self.posts = [[norm.float() for norm in one] for one in self.posts]
         self.final = self.final.float()
@@ -82,7 +82,7 @@ class KernelForward(Forward):
         table = torch.tensor(groups, dtype=torch.int64)
         normed, attended = self.space(count, size), self.space(count, self.queries * self.size)
         added = narrow
-        for number in range(len(self.layers)):
+        for number in range(len(self.norms)):
             post = self.post_of(number - 1, 1)
             self.add_norm(hidden, added, post, self.norms[number][0], normed, self.sums[number])
             joined = self.part(normed, number, 0, adapted, spans)
@@ -99,10 +99,8 @@ class KernelForward(Forward):
             gated = self.space(count, inner)
             torch.ops.parley.gate(gates, gated, count, 1 + 8192 // inner, self.form, inner, int(self.is_gelu))
             added = self.part(gated, number, 3, adapted, spans)
-        self.add_norm(hidden, added, self.post_of(len(self.layers) - 1, 1), self.final, normed, self.sums[-1])
-        logits = self.multiply(
-            normed.index_select(0, last), self.head, self.head_bias, self.packed_head, self.eight_head
-        )
+        self.add_norm(hidden, added, self.post_of(len(self.norms) - 1, 1), self.final, normed, self.sums[-1])
+        logits = self.multiply(normed.index_select(0, last), -1)
         cap = self.last_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
@@ -158,43 +156,37 @@ class KernelForward(Forward):
             self.scale, 0.0 if cap is None else cap,
         )  # fmt: skip
 
-    def multiply(
-        self, given: Tensor, weight: Tensor, bias: Tensor | None, packed: list[Tensor], eight: list[Int8Weight]
-    ) -> Tensor:
+    def multiply(self, given: Tensor, matrix: int) -> Tensor:
         """See `product`; integers are made by kernels."""
-        if len(eight) == 0 and len(packed) < 2:
-            return product(given, weight, bias, packed, eight, self.least, self.most)
+        parts, eight, bias = self.parts[matrix], self.eights[matrix], self.biases[matrix]
+        if len(parts) == 1:
+            return product(given, parts, eight, bias, self.least, self.most)
         rows, size = given.size(0), given.size(1)
+        is_integer = len(eight) == 0
         scales = torch.empty([rows])
-        is_integer = len(packed) > 1
         quants = torch.empty([rows, size], dtype=torch.int8 if is_integer else torch.float32)
         grain = 1 + 16384 // size
         torch.ops.parley.quantize(given.to(torch.float32), quants, scales, rows, grain, 0, size, int(is_integer))
-        count = len(packed) // 3 if is_integer else len(eight)
-        found = self.block_sums(count - 1, quants, packed, eight)
+        count = block_count(parts, eight)
+        found = block_sums(quants, parts, eight, count - 1)
         if count > 1:
-            found = self.all_sums(found, count, quants, packed, eight)
+            found = self.all_sums(found, count, quants, parts, eight)
         outputs = found.size(1)
         added = self.nothing if bias is None else bias.to(torch.float32)
         torch.ops.parley.scale(found, scales, added, rows, 1 + 32768 // outputs, 0, outputs, int(bias is not None))
         return found.to(self.dtype)
 
-    def block_sums(self, block: int, quants: Tensor, packed: list[Tensor], eight: list[Int8Weight]) -> Tensor:
-        if len(eight) > 0:
-            return fbgemm_sums(quants, eight[block])
-        return onednn_sums(quants, packed, block)
-
     def all_sums(
-        self, last: Tensor, count: int, quants: Tensor, packed: list[Tensor], eight: list[Int8Weight]
+        self, last: Tensor, count: int, quants: Tensor, parts: list[Tensor], eight: list[Int8Weight]
     ) -> Tensor:
         """The sums of all blocks, of which `last` is the last one: all others are alike."""
-        found = self.block_sums(0, quants, packed, eight)
+        found = block_sums(quants, parts, eight, 0)
         width = found.size(1)
         whole = self.room_for(quants.size(0), width * (count - 1) + last.size(1))
         whole.narrow(1, 0, width).copy_(found)
         whole.narrow(1, width * (count - 1), last.size(1)).copy_(last)
         for block in range(1, count - 1):
-            whole.narrow(1, width * block, width).copy_(self.block_sums(block, quants, packed, eight))
+            whole.narrow(1, width * block, width).copy_(block_sums(quants, parts, eight, block))
         return whole
 
     def room_for(self, rows: int, outputs: int) -> Tensor:

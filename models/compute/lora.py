@@ -25,8 +25,8 @@ from models.compute.batch import tensor_of
 if TYPE_CHECKING:
     from models.engine.sequence import ScheduledChunk
 from models.files.adapters import Adapter
-from models.weights.matrix import Matrix, add_low_rank
-from models.weights.rows import Rows, rows_of
+from models.weights.matrix import Matrix, Rows, add_low_rank
+from models.weights.rows import rows_of
 
 Layers = dict[str, tuple[int, int]]
 FUSED = (
@@ -129,7 +129,7 @@ class Lora:
         self.adapted = torch.tensor([*itertools.chain(*tokens.values())])
 
     def _keep_rows_alike(self, adapter: Adapter) -> None:
-        matrices = [Matrix(one, None) for delta in adapter.values() for one in (delta.down, delta.up)]
+        matrices = [Matrix([one]) for delta in adapter.values() for one in (delta.down, delta.up)]
         rows = rows_of(matrices, self._threads)
         self._rows = Rows(max(self._rows.least, rows.least), self._rows.most or rows.most)
 

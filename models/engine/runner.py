@@ -30,7 +30,7 @@ from models.engine.sequence import ScheduledChunk
 from models.files.architectures import rope_depends_on_length
 from models.files.errors import first_line
 from models.interface.generation import STEP_ROWS, Sampling
-from models.weights.layout import lay_out
+from models.weights.replacing import lay_out
 from models.weights.rows import keep_rows_alike
 
 log = logging.getLogger(__name__)

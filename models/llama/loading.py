@@ -49,7 +49,7 @@ def _is_tied(folder: Path, embedding: Tensor) -> bool:
 def _weights(
     folder: Path, expected: dict[str, torch.Size], dtype: torch.dtype, device: torch.device
 ) -> dict[str, Tensor] | None:
-    """Copies, so that they do not change with the file; of an embedding see models/weights/file_rows.py."""
+    """Copies, so that they do not change with the file; of an embedding see models/weights/embedding.py."""
     weights: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt", device=str(device)) as file:

@@ -36,7 +36,7 @@ from models.tools.tool import ModelTool
 from models.weights.choice import SMALL
 from models.weights.embedding import NarrowEmbedding
 from models.weights.layer import ServedLinear
-from models.weights.replacing import held_bytes
+from models.weights.replacing import held_bytes, served
 
 if TYPE_CHECKING:
     from models.engine import TorchEngine
@@ -166,7 +166,7 @@ def _weights(checkpoint: Checkpoint) -> tuple[int | None, int]:
 
 def _parameters(model: Any) -> int:
     """Each tied weight once, and a packed layer as what it stands for."""
-    counts: dict[int, int] = {}
+    counts = {id(one.matrix): one.matrix.bias.numel() for one in served(model) if one.matrix.bias is not None}
     for module in model.modules():
         if isinstance(module, NarrowEmbedding):
             counts[id(module)] = module.weight.numel()

@@ -25,8 +25,7 @@ import torch
 from torch import Tensor
 
 from models.weights.forms import PLAIN, Kind, Products
-from models.weights.layout import laid_out
-from models.weights.matrix import Matrix, matrix_of, product
+from models.weights.matrix import Matrix, laid_out, matrix_of, product
 from models.weights.threads import computing_threads
 
 log = logging.getLogger(__name__)
@@ -89,7 +88,7 @@ class StepPart:
         found = torch.ones(rows, self.inputs, dtype=self.dtype)
         began = clock()
         for one in self.matrices:
-            found = product(found, one.weight, None, one.packed, one.eight, LEAST, 0)
+            found = product(found, one.parts, one.eight, None, LEAST, 0)
         return self.times * (clock() - began)
 
 

@@ -23,8 +23,9 @@ from transformers.quantizers import HfQuantizer, register_quantization_config, r
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from models.weights.gptq import V1, V2, QuantizationError, layer_bits, read_layer
-from models.weights.gptq_layer import PackedLinear, plain_linear
-from models.weights.int4 import why_not
+from models.weights.int4 import GptqWeight, why_not
+from models.weights.layer import ServedLinear, plain_linear
+from models.weights.replacing import is_linear, put, weight_and_bias
 
 log = logging.getLogger(__name__)
 METHOD = "parley-gptq"
@@ -131,7 +132,7 @@ class _Quantizer(HfQuantizer):
 
     def _process_model_before_weight_loading(self, model: Any, **_: Any) -> None:
         for name, parts in self.quantization_config.layers.items():
-            _replace(model, name, _slot(model, name, parts))
+            put(model, name, _slot(model, name, parts))
 
 
 def _slot(model: Any, name: str, parts: Mapping[str, tuple[int, ...]]) -> Slot:
@@ -139,22 +140,14 @@ def _slot(model: Any, name: str, parts: Mapping[str, tuple[int, ...]]) -> Slot:
         there = model.get_submodule(name)
     except AttributeError:
         there = None
-    if isinstance(there, nn.Linear):
-        inputs, outputs = there.in_features, there.out_features
-    elif type(there).__name__ == "Conv1D":  # GPT-2 and its relatives: a linear layer with a transposed weight
-        inputs, outputs = there.weight.shape
-    else:
+    if not (isinstance(there, nn.Linear) or is_linear(there)):
         raise QuantizationError(f"its quantized layer {name} is no linear layer of the model")
+    outputs, inputs = weight_and_bias(there)[0].shape
     if absent := {"qweight", "qzeros", "scales"} - parts.keys():
         raise QuantizationError(f"its quantized layer {name} has no {', '.join(sorted(absent))}")
     if there.bias is not None and "bias" not in parts:
         raise QuantizationError(f"its quantized layer {name} has no bias, and the model's has one")
     return Slot(inputs, outputs, parts, there.weight.dtype)
-
-
-def _replace(model: Any, name: str, module: nn.Module) -> None:
-    parent, _, own = name.rpartition(".")
-    setattr(model.get_submodule(parent), own, module)
 
 
 def _fill(model: Any, quantized: Quantized, dtype: torch.dtype, device: torch.device) -> set[int]:
@@ -177,9 +170,9 @@ def _fill(model: Any, quantized: Quantized, dtype: torch.dtype, device: torch.de
         bias = tensors.get("bias")
         if reason := why_not(slot.outputs, slot.inputs, layer.group_size, device, dtype):
             plain[reason] += 1
-            _replace(model, name, plain_linear(layer.dequantized().to(device, dtype), bias))
+            put(model, name, plain_linear(layer.dequantized().to(device, dtype), bias))
         else:
-            _replace(model, name, PackedLinear(layer, bias, device))
+            put(model, name, ServedLinear(GptqWeight(layer, bias, device), slot.inputs, slot.outputs))
     for reason, count in plain.items():
         log.warning(
             "%d of %d quantized layers have no fast kernel (%s): they were dequantized to %s and take its memory",

@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from models.weights.gptq import Layer
+
 GROUPS = (256, 128, 64, 32)
 _INNER_TILES = 8
 
@@ -39,30 +41,54 @@ def _why_not_cuda(outputs: int, inputs: int, device: torch.device) -> str | None
     return None if tiles else f"[{outputs}, {inputs}] does not divide into the kernel's tiles"
 
 
-class Int4Weight(torch.nn.Module):
+class Int4Weight:
     """A weight [N, K] in packed form, standing for `(quants - 8) * scales + zeros`.
 
     `quants` are uint8 [N, K] below 16; `scales` and `zeros` float32 [G, N], of `group_size` inputs each.
     """
 
-    packed: Tensor
-    scales_and_zeros: Tensor
-
     def __init__(self, quants: Tensor, scales: Tensor, zeros: Tensor, group_size: int, device: torch.device) -> None:
-        super().__init__()
         inputs = quants.shape[1]
         group = _kernel_group(inputs, group_size)
         assert group is not None
-        self.group = group
+        self._group = group
         of = torch.arange(0, inputs, group) // group_size
         both = torch.stack([scales[of], zeros[of]], dim=-1).to(device, torch.bfloat16)
-        self.register_buffer("packed", _pack(quants.to(device)))
-        self.register_buffer("scales_and_zeros", both.contiguous())
+        self._packed, self._scales_and_zeros = _pack(quants.to(device)), both.contiguous()
+        self.nbytes = self._packed.nbytes + self._scales_and_zeros.nbytes
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """bfloat16 [M, K] -> [M, N]."""
-        kernel = torch._weight_int4pack_mm_for_cpu if rows.device.type == "cpu" else torch._weight_int4pack_mm  # noqa: SLF001
-        return kernel(rows, self.packed, self.group, self.scales_and_zeros)
+    def times(self, given: Tensor) -> Tensor:
+        """bfloat16 [rows, K] -> [rows, N]"""
+        kernel = torch._weight_int4pack_mm_for_cpu if given.device.type == "cpu" else torch._weight_int4pack_mm  # noqa: SLF001
+        return kernel(given, self._packed, self._group, self._scales_and_zeros)
+
+
+class GptqWeight:
+    """A `Weight` of packed quants of 4 or 8 bits.
+
+    Eight bits are two times four: `quant = 16 * high + low`, so one kernel serves both and nothing is unpacked.
+    """
+
+    def __init__(self, layer: Layer, bias: Tensor | None, device: torch.device) -> None:
+        scales, zeros, size = layer.scales, layer.zeros.float(), layer.group_size
+        if layer.bits == 4:
+            self._parts = [Int4Weight(layer.quants, scales, (8 - zeros) * scales, size, device)]
+        else:
+            low = Int4Weight(layer.quants & 15, scales, (136 - zeros) * scales, size, device)
+            high = Int4Weight(layer.quants >> 4, 16 * scales, torch.zeros_like(scales), size, device)
+            self._parts = [low, high]
+        self.order = None if layer.order is None else layer.order.to(device)
+        self.bias = None if bias is None else bias.to(device)
+        beside = sum(one.nbytes for one in (self.order, self.bias) if one is not None)
+        self.nbytes = beside + sum(part.nbytes for part in self._parts)
+
+    def times(self, given: Tensor) -> Tensor:
+        if self.order is not None:
+            given = given.index_select(1, self.order)
+        found = self._parts[0].times(given)
+        for part in self._parts[1:]:
+            found += part.times(given)
+        return found if self.bias is None else found.add_(self.bias)
 
 
 def _pack(quants: Tensor) -> Tensor:

@@ -73,8 +73,8 @@ def _agrees() -> bool:
         weight = torch.cat([torch.ones(1, inputs), signs[None], torch.randn(256, inputs, generator=chance)])
         rows = torch.stack([torch.ones(inputs), -torch.ones(inputs), signs])
         for given in (rows[:1], rows, rows.repeat(10, 1)):
-            expected = int8_product(given, int8_blocks(weight), None)
-            if not torch.equal(onednn_int8_product(given, onednn_int8_blocks(weight), None), expected):
+            expected = int8_product(given, [], int8_blocks(weight), None)
+            if not torch.equal(int8_product(given, onednn_int8_blocks(weight), [], None), expected):
                 return False
     return True
 
@@ -83,8 +83,8 @@ def _agrees() -> bool:
 def _is_hopeless() -> bool:
     given, weight = torch.ones(32, 256), torch.ones(256, 256)
     ways: list[Callable[[], Tensor]] = [
-        partial(int8_product, given, int8_blocks(weight), None),
-        partial(onednn_int8_product, given, onednn_int8_blocks(weight), None),
+        partial(int8_product, given, [], int8_blocks(weight), None),
+        partial(int8_product, given, onednn_int8_blocks(weight), [], None),
     ]
     with computing_threads(1):  # two wait for each other where other programs are busy
         fbgemm, onednn = (min(_seconds(way) for _ in range(5)) for way in ways)
@@ -97,74 +97,70 @@ def _seconds(way: Callable[[], Tensor]) -> float:
     return time.thread_time() - began
 
 
-def int8_product(given: Tensor, blocks: list[Int8Weight], bias: Tensor | None) -> Tensor:
-    """`given` [rows, inputs] by `int8_blocks`, in the data type of `given`. Compiled by TorchScript."""
+def int8_product(given: Tensor, parts: list[Tensor], eight: list[Int8Weight], bias: Tensor | None) -> Tensor:
+    """`given` [rows, inputs] by the blocks of a weight, in the data type of `given`: `eight` of `int8_blocks`, or,
+    where that is empty, `parts` of `onednn_int8_blocks`. Compiled by TorchScript.
+    """
     rows = given.to(torch.float32)
     scale = rows.abs().amax(1, True).div_(127.0).clamp_min_(1e-32)
     quants = (rows / scale).round_()
-    found = _joined([fbgemm_sums(quants, one) for one in blocks]).mul_(scale).to(given.dtype)
+    if len(eight) == 0:
+        quants = quants.to(torch.int8)
+    sums = [block_sums(quants, parts, eight, block) for block in range(block_count(parts, eight))]
+    found = sums[0] if len(sums) == 1 else torch.cat(sums, 1)
+    found = found.mul_(scale).to(given.dtype)
     return found if bias is None else found + bias
 
 
-def onednn_int8_product(given: Tensor, blocks: list[Tensor], bias: Tensor | None) -> Tensor:
-    """The same for `onednn_int8_blocks`."""
-    rows = given.to(torch.float32)
-    scale = rows.abs().amax(1, True).div_(127.0).clamp_min_(1e-32)
-    quants = (rows / scale).round_().to(torch.int8)
-    sums = [onednn_sums(quants, blocks, number) for number in range(len(blocks) // 3)]
-    found = _joined(sums).mul_(scale).to(given.dtype)
-    return found if bias is None else found + bias
+def block_count(parts: list[Tensor], eight: list[Int8Weight]) -> int:
+    return len(parts) // 3 if len(eight) == 0 else len(eight)
 
 
-def _joined(sums: list[Tensor]) -> Tensor:
-    return sums[0] if len(sums) == 1 else torch.cat(sums, 1)
-
-
-def fbgemm_sums(quants: Tensor, weight: Int8Weight) -> Tensor:
-    """`quants` [rows, inputs] are integers in float32; the result, in float32, lacks the rows' scales."""
-    found: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(quants, 1.0, 128, weight)
-    return found
-
-
-def onednn_sums(quants: Tensor, blocks: list[Tensor], number: int) -> Tensor:
-    """The same for `quants` in int8 and the block `number` of `onednn_int8_blocks`."""
-    at = 3 * number
+def block_sums(quants: Tensor, parts: list[Tensor], eight: list[Int8Weight], block: int) -> Tensor:
+    """`quants` [rows, inputs] are integers, in float32 for FBGEMM and in int8 for oneDNN; the result, in float32, lacks
+    the rows' scales.
+    """
+    if len(eight) > 0:
+        by_fbgemm: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+            quants, 1.0, 128, eight[block]
+        )
+        return by_fbgemm
+    at = 3 * block
     found: Tensor = torch.ops.onednn.qlinear_pointwise(
-        quants, 1.0, 0, blocks[at], blocks[at + 1], blocks[at + 2], None, 1.0, 0, torch.float32, "none", [], ""
+        quants, 1.0, 0, parts[at], parts[at + 1], parts[at + 2], None, 1.0, 0, torch.float32, "none", [], ""
     )
     return found
 
 
 def int8_blocks(weight: Tensor, size: int = 0) -> list[Int8Weight]:
     """A floating-point weight [outputs, inputs] in FBGEMM's order, in blocks of `size` outputs; 0: in one."""
-    return [int8_weight(block) for block in weight.split(size or len(weight))]
-
-
-def onednn_int8_blocks(weight: Tensor, size: int = 0) -> list[Tensor]:
-    """The same in oneDNN's order: integers, scales and zeros of each block."""
-    return [part for block in weight.split(size or len(weight)) for part in onednn_int8_weight(block)]
-
-
-def int8_weight(weight: Tensor) -> Int8Weight:
-    """A floating-point weight [outputs, inputs] in FBGEMM's order."""
-    quants, scales = _quantized(weight)
-    zeros = torch.zeros(len(weight), dtype=torch.int64)
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = _ENGINE
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # quantized tensors are deprecated; their products are not
-            quantized = torch._make_per_channel_quantized_tensor(quants, scales.double(), zeros, 0)  # noqa: SLF001
-        return torch.ops.quantized.linear_prepack(quantized, None)
+        return [_prepacked(block) for block in weight.split(size or len(weight))]
     finally:
         torch.backends.quantized.engine = before
 
 
-def onednn_int8_weight(weight: Tensor) -> list[Tensor]:
-    """In oneDNN's order, with the scales and the zeros of its outputs."""
+def onednn_int8_blocks(weight: Tensor, size: int = 0) -> list[Tensor]:
+    """The same in oneDNN's order: integers, scales and zeros of each block."""
+    parts = []
+    for block in weight.split(size or len(weight)):
+        quants, scales = _quantized(block)
+        parts += [torch.ops.onednn.qlinear_prepack(quants, None), scales, _zeros(block)]
+    return parts
+
+
+def _prepacked(weight: Tensor) -> Int8Weight:
     quants, scales = _quantized(weight)
-    packed = torch.ops.onednn.qlinear_prepack(quants, None)
-    return [packed, scales, torch.zeros(len(weight), dtype=torch.int64)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # quantized tensors are deprecated; their products are not
+        quantized = torch._make_per_channel_quantized_tensor(quants, scales.double(), _zeros(weight), 0)  # noqa: SLF001
+    return torch.ops.quantized.linear_prepack(quantized, None)
+
+
+def _zeros(weight: Tensor) -> Tensor:
+    return torch.zeros(len(weight), dtype=torch.int64)
 
 
 def _quantized(weight: Tensor) -> tuple[Tensor, Tensor]:

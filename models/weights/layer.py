@@ -12,17 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from models.weights.forms import Kind
-from models.weights.matrix import Matrix, matrix_of, scripted_product
+from models.weights.matrix import Weight, matrix_of
 
 
 class ServedLinear(nn.Module):
-    """`nn.Linear` over a `Matrix`. `is_copy`: the embedding has the same weights. `rows` are set by rows.py."""
+    """`nn.Linear` over a weight in another form. `is_copy`: the embedding has the same weights."""
 
-    def __init__(self, matrix: Matrix, inputs: int, outputs: int, kind: Kind, *, is_copy: bool = False) -> None:
+    def __init__(self, matrix: Weight, inputs: int, outputs: int, *, is_copy: bool = False) -> None:
         super().__init__()
-        self.is_copy = is_copy
-        self.matrix, self.kind = matrix, kind
-        self.rows = (1, 0)
+        self.matrix, self.is_copy = matrix, is_copy
         self.in_features, self.out_features = inputs, outputs
 
     @classmethod
@@ -37,24 +35,14 @@ class ServedLinear(nn.Module):
         is_copy: bool = False,
     ) -> ServedLinear:
         """`weight` is [outputs, inputs]; see `matrix_of`."""
-        return cls(matrix_of(weight, bias, kind, dtype, block), weight.shape[1], weight.shape[0], kind, is_copy=is_copy)
+        return cls(matrix_of(weight, bias, kind, dtype, block), weight.shape[1], weight.shape[0], is_copy=is_copy)
 
     def forward(self, given: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]"""
-        one, rows = self.matrix, given.reshape(-1, self.in_features)
-        found: Tensor = scripted_product(rows, one.weight, one.bias, one.packed, one.eight, *self.rows)
-        return found.view(*given.shape[:-1], self.out_features)
-
-    @property
-    def held_bytes(self) -> int:
-        """Of its weight, in the form in which it is kept, and its bias."""
-        one = self.matrix
-        tensors = [one.weight, *one.packed, *([] if one.bias is None else [one.bias])]
-        eight = self.in_features * self.out_features if one.eight else 0
-        return eight + sum(tensor.nbytes for tensor in tensors)
+        return self.matrix.times(given.reshape(-1, self.in_features)).view(*given.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, kind={self.kind}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, {type(self.matrix).__name__}"
 
 
 class JoinedLinear(nn.Module):
@@ -101,3 +89,12 @@ def joined(weights: Sequence[tuple[Tensor, Tensor | None]], kind: Kind, dtype: t
         layers.append(JoinedLinear(shared, first, len(weight)))
         first += len(weight)
     return layers
+
+
+def plain_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    """An `nn.Linear` around an existing weight."""
+    made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    made.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        made.bias = nn.Parameter(bias, requires_grad=False)
+    return made

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from models.weights.gptq_layer import plain_linear
+from models.weights.layer import ServedLinear, plain_linear
+from models.weights.replacing import put, weight_and_bias
 
 log = logging.getLogger(__name__)
 FP8 = torch.float8_e4m3fn
@@ -25,36 +26,22 @@ class WeightOnly(StrEnum):
     FP8 = "fp8"
 
 
-class Int8Linear(nn.Module):
-    """`nn.Linear` over int8 weights [N, K] and a scale for each output [N]."""
-
-    weight: Tensor
-    scale: Tensor
-    bias: Tensor | None
+class NarrowWeight:
+    """A `Weight` [N, K] in int8 or float8 (e4m3) with a scale for each output [N], which each product widens: half the
+    memory of bfloat16, and slower, but for int8 on a CPU, which has a kernel.
+    """
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        self.out_features, self.in_features = weight.shape
-        self.register_buffer("weight", weight)
-        self.register_buffer("scale", scale)
-        self.register_buffer("bias", bias)
+        self._weight, self._scale, self.bias = weight, scale, bias
+        self.nbytes = sum(one.nbytes for one in (weight, scale, bias) if one is not None)
 
-    def forward(self, given: Tensor) -> Tensor:
-        rows = given.reshape(-1, self.in_features)
-        if given.device.type == "cpu":  # with many rows, too, though it is slower: a row has one way of computing
-            found = torch._weight_int8pack_mm(rows, self.weight, self.scale)  # noqa: SLF001
+    def times(self, given: Tensor) -> Tensor:
+        if self._weight.dtype is torch.int8 and given.device.type == "cpu":
+            # with many rows, too, though it is slower: a row has one way of computing
+            found = torch._weight_int8pack_mm(given, self._weight, self._scale)  # noqa: SLF001
         else:
-            found = linear(rows, self.weight.to(rows.dtype)) * self.scale
-        if self.bias is not None:
-            found = found + self.bias
-        return found.view(*given.shape[:-1], self.out_features)
-
-
-class Fp8Linear(Int8Linear):
-    """The same with float8 (e4m3) weights, converted for each product: half the memory of bfloat16, and slower."""
-
-    def forward(self, given: Tensor) -> Tensor:
-        return linear(given, self.weight.to(given.dtype)) * self.scale + (0 if self.bias is None else self.bias)
+            found = linear(given, self._weight.to(given.dtype)) * self._scale
+        return found if self.bias is None else found + self.bias
 
 
 def quantize_weights(model: Any, kind: WeightOnly) -> int:
@@ -68,9 +55,7 @@ def quantize_weights(model: Any, kind: WeightOnly) -> int:
     ]
     reason = _why_not(kind, model.device, model.dtype)
     for name, module in layers:
-        parent, _, own = name.rpartition(".")
-        bias = None if module.bias is None else module.bias.data
-        setattr(model.get_submodule(parent), own, _quantized(module.weight.data, bias, kind, plain=reason is not None))
+        put(model, name, _quantized(*weight_and_bias(module), kind, plain=reason is not None))
     if model.device.type == "cuda":
         log.warning("%s on a GPU takes less memory than bfloat16 and more time: each product widens its weight", kind)
     if reason:
@@ -93,5 +78,4 @@ def _quantized(weight: Tensor, bias: Tensor | None, kind: WeightOnly, *, plain: 
     quants = scaled.round().to(torch.int8) if kind is WeightOnly.INT8 else scaled.to(FP8)
     if plain:
         return plain_linear((quants.float() * scale[:, None]).to(weight.dtype), bias)
-    made = Int8Linear if kind is WeightOnly.INT8 else Fp8Linear
-    return made(quants, scale.to(weight.dtype), bias)
+    return ServedLinear(NarrowWeight(quants, scale.to(weight.dtype), bias), weight.shape[1], weight.shape[0])

@@ -13,6 +13,7 @@ from models.weights.embedding import NarrowEmbedding, keep_narrow
 from models.weights.forms import Kind, Products
 from models.weights.int8 import VOCABULARY_BLOCK
 from models.weights.layer import JoinedLinear, ServedLinear, joined
+from models.weights.matrix import Matrix, laid_out
 
 TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Layers of one module that are given the same tensor."""
@@ -36,7 +37,7 @@ def replace_layers(model: Any, products: Products, dtype: torch.dtype) -> None:
         name = next(name for name, module in model.named_modules() if module is head)
         block, whole = VOCABULARY_BLOCK, weight_and_bias(head)
         made = ServedLinear.of(*whole, products.vocabulary, dtype, block=block, is_copy=is_tied)
-        _replace(model, name, made)
+        put(model, name, made)
         if not isinstance(model, LlamaDecoder):  # whose weights are copies
             _release_files(model)
     elif is_tied and model.dtype is not dtype:
@@ -78,9 +79,20 @@ def _replace_children(module: nn.Module, kind: Kind, head: Any, dtype: torch.dty
         setattr(module, name, ServedLinear.of(*weight_and_bias(layer), kind, dtype))
 
 
-def _replace(model: Any, name: str, layer: nn.Module) -> None:
+def put(model: Any, name: str, layer: nn.Module) -> None:
+    """In the place of what `model` has under that path."""
     parent, _, own = name.rpartition(".")
     setattr(model.get_submodule(parent), own, layer)
+
+
+def lay_out(model: Any) -> None:
+    """Every plain linear layer of `model`, except one that shares its weight with the embedding, which is read by
+    rows.
+    """
+    embedding = model.get_input_embeddings().weight
+    for module in model.modules():
+        if type(module) is nn.Linear and type(module.weight.data) is Tensor and module.weight is not embedding:
+            module.weight = nn.Parameter(laid_out(module.weight.data), requires_grad=False)
 
 
 def is_linear(module: Any) -> bool:
@@ -107,14 +119,14 @@ def weight_and_bias(layer: Any) -> tuple[Tensor, Tensor | None]:
 def has_integer_layers(model: Any) -> bool:
     """Other layers than the last one."""
     head = model.get_output_embeddings()
-    return any(one.kind.is_integer and one is not head for one in served(model))
+    return any(isinstance(one.matrix, Matrix) and one.matrix.is_integer and one is not head for one in served(model))
 
 
 def held_bytes(model: Any) -> int:
     """Of all weights and buffers in memory, in the forms in which they are kept."""
     tensors = {one.data_ptr(): one.nbytes for one in model.state_dict().values() if one.numel()}
     narrow = sum(one.weight.nbytes for one in model.modules() if isinstance(one, NarrowEmbedding))
-    return sum(tensors.values()) + narrow + sum(one.held_bytes for one in served(model))
+    return sum(tensors.values()) + narrow + sum(one.matrix.nbytes for one in served(model))
 
 
 def served(model: Any) -> Iterator[ServedLinear]:

@@ -14,13 +14,13 @@ import logging
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from models.weights.matrix import Matrix, product, scripted_product
-from models.weights.replacing import is_linear, served
+from models.weights.matrix import Matrix, Rows, product
+from models.weights.replacing import is_linear, served, weight_and_bias
 from models.weights.threads import computing_threads
 
 log = logging.getLogger(__name__)
@@ -39,16 +39,9 @@ _others: dict[tuple[object, ...], frozenset[int]] = {}
 _alone = threading.Lock()
 
 
-class Rows(NamedTuple):
-    """Of a product: at `least` so many, and at `most`; 0: any number."""
-
-    least: int = 1
-    most: int = 0
-
-
 def rows_of(matrices: Iterable[Matrix], threads: Sequence[int] = (1,)) -> Rows:
     """Those with which all of `matrices` compute each row in one way, by any of the numbers of `threads`."""
-    floating = [one for one in matrices if not one.is_integer and _given(one)[0].device.type == "cpu"]
+    floating = [one for one in matrices if not one.is_integer and one.parts[0].device.type == "cpu"]
     if not floating:
         return Rows()
     # A thread of its own, with which those end that OpenMP makes for it (models/checkpoints/loading.py, `_load`).
@@ -64,8 +57,8 @@ def rows_of(matrices: Iterable[Matrix], threads: Sequence[int] = (1,)) -> Rows:
 def keep_rows_alike(model: Any, threads: Sequence[int]) -> None:
     """Let the layers of `model`, of any class, compute each row in one way."""
     plain = [one for one in model.modules() if is_linear(one)]
-    own = list(served(model))
-    rows = rows_of([*(one.matrix for one in own), *map(_matrix, plain)], threads)
+    own = [one.matrix for one in served(model) if isinstance(one.matrix, Matrix)]
+    rows = rows_of([*own, *map(_matrix, plain)], threads)
     for one in own:
         one.rows = rows
     for layer in plain if rows != Rows() else ():
@@ -80,17 +73,13 @@ class _Plain:
 
     def __call__(self, given: Tensor) -> Tensor:
         one = _matrix(self._layer)
-        found: Tensor = scripted_product(given.reshape(-1, given.shape[-1]), one.weight, one.bias, [], [], *self._rows)
-        return found.view(*given.shape[:-1], -1)
+        one.rows = self._rows
+        return one.times(given.reshape(-1, given.shape[-1])).view(*given.shape[:-1], -1)
 
 
 def _matrix(layer: Any) -> Matrix:
-    weight = layer.weight.data if isinstance(layer, nn.Linear) else layer.weight.data.t()  # GPT-2's are transposed
-    return Matrix(weight, None if layer.bias is None else layer.bias.data)
-
-
-def _given(one: Matrix) -> tuple[Tensor, str]:
-    return (one.packed[0], "packed") if one.packed else (one.weight, "plain")
+    weight, bias = weight_and_bias(layer)
+    return Matrix([weight], bias)
 
 
 @torch.inference_mode()
@@ -98,16 +87,16 @@ def _with_other_bits(matrices: Sequence[Matrix], threads: Sequence[int]) -> froz
     """The numbers of rows with which some row of some matrix has other bits than with most."""
     found: frozenset[int] = frozenset()
     for one in matrices:
-        weight, form = _given(one)
-        stride = weight.stride() if form == "plain" else ()
-        key = form, tuple(weight.shape), stride, weight.dtype, tuple(threads)
+        (weight,) = one.parts
+        stride = () if weight.is_mkldnn else weight.stride()
+        key = weight.is_mkldnn, tuple(weight.shape), stride, weight.dtype, tuple(threads)
         if key not in _others:
-            _others[key] = _of_one(one, weight, threads)
+            _others[key] = _of_one(weight, threads)
         found |= _others[key]
     return found
 
 
-def _of_one(one: Matrix, weight: Tensor, threads: Sequence[int]) -> frozenset[int]:
+def _of_one(weight: Tensor, threads: Sequence[int]) -> frozenset[int]:
     outputs, inputs = weight.shape
     tried = FEWER if weight.numel() > LARGE else COUNTS
     counts = [each for each in tried if each <= 2 or each * outputs <= MOST_OUTPUTS]
@@ -115,11 +104,11 @@ def _of_one(one: Matrix, weight: Tensor, threads: Sequence[int]) -> frozenset[in
     given = torch.randn(counts[-1] + _AT, inputs, generator=chance).to(weight.dtype)
     found = set()
     with computing_threads(threads[0]):
-        whole = product(given, one.weight, None, one.packed, [], 1, 0)
+        whole = product(given, [weight], [], None, 1, 0)
     for number, count in itertools.product(threads, counts[1:]):
         with computing_threads(number):
             for first in range(_AT, min(_AT + max(1, _RESULTS // outputs), len(given) - count + 1), count):
-                part = product(given[first : first + count].clone(), one.weight, None, one.packed, [], 1, 0)
+                part = product(given[first : first + count].clone(), [weight], [], None, 1, 0)
                 if not torch.equal(part, whole[first : first + count]):
                     found.add(count)
                     break

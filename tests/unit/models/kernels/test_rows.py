@@ -111,7 +111,7 @@ def test_a_product_of_integers_has_the_bits_of_torch(kernels, chance, has_bias):
     kernels.quantize(given, quants, scales, 5, 1, 0, 64, 0)
     found = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(quants, 1.0, 128, weight[0])
     kernels.scale(found, scales, torch.empty(0) if bias is None else bias, 5, 1, 0, 33, int(has_bias))
-    assert torch.equal(found, int8_product(given, weight, bias))
+    assert torch.equal(found, int8_product(given, [], weight, bias))
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])

@@ -28,7 +28,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, seconds: Seconds, cores: int = 1) -
     def compared(*ways: Sequence[StepPart], clock: object = None) -> list[tuple[float, ...]]:
         def one(parts: Sequence[StepPart]) -> float:
             faster = torch.get_num_threads() if cores > 1 else 1
-            return seconds(parts[0].dtype, bool(parts[0].matrices[0].packed)) / faster
+            return seconds(parts[0].dtype, parts[0].matrices[0].parts[0].is_mkldnn) / faster
 
         return [(one(parts), one(parts)) for parts in ways]
 
@@ -65,7 +65,7 @@ def test_a_form_that_is_hopeless_for_one_row_is_not_measured_with_many(monkeypat
     measured: list[tuple[bool, int]] = []
 
     def seconds(part: StepPart, rows: int, _clock: object) -> float:
-        is_packed = bool(part.matrices[0].packed)
+        is_packed = part.matrices[0].parts[0].is_mkldnn
         measured.append((is_packed, rows))
         return choice.HOPELESS + 0.1 if is_packed else 1.0
 

@@ -16,7 +16,6 @@ from models.weights.int8 import (
     int8_blocks,
     int8_product,
     onednn_int8_blocks,
-    onednn_int8_product,
     onednn_why_not,
     why_not,
 )
@@ -39,7 +38,7 @@ def off(found: Tensor, expected: Tensor) -> float:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_product_is_near_that_of_the_weight(shape: tuple[int, int], dtype: torch.dtype) -> None:
     weight, bias, given = random(*shape), random(shape[0], seed=2).to(dtype), random(9, shape[1], seed=3).to(dtype)
-    found = int8_product(given, int8_blocks(weight), bias)
+    found = int8_product(given, [], int8_blocks(weight), bias)
     assert found.dtype is dtype
     assert off(found, linear(given.float(), weight, bias.float())) < 0.02
 
@@ -58,7 +57,7 @@ def test_a_row_is_the_same_alone_and_among_others_bit_for_bit(shape: tuple[int, 
     rows = random(130, shape[1], seed=4) * random(130, 1, seed=5).exp()
 
     def product(given: Tensor) -> Tensor:
-        found: Tensor = scripted_product(given, one.weight, None, one.packed, one.eight, 1, 0)
+        found: Tensor = scripted_product(given, one.parts, one.eight, None, 1, 0)
         return found
 
     together = product(rows)
@@ -74,8 +73,8 @@ def test_both_libraries_have_the_same_bits(shape: tuple[int, int], dtype: torch.
     weight, bias = random(*shape), random(shape[0], seed=2).to(dtype)
     for rows in (1, 7, 64):
         given = random(rows, shape[1], seed=3).to(dtype)
-        found = int8_product(given, int8_blocks(weight), bias)
-        assert torch.equal(onednn_int8_product(given, onednn_int8_blocks(weight), bias), found)
+        found = int8_product(given, [], int8_blocks(weight), bias)
+        assert torch.equal(int8_product(given, onednn_int8_blocks(weight), [], bias), found)
 
 
 def test_a_library_whose_sums_are_others_is_not_used() -> None:
@@ -89,15 +88,15 @@ def test_a_library_whose_sums_are_others_is_not_used() -> None:
 def test_a_row_that_is_no_number_stays_alone() -> None:
     weight, rows = int8_blocks(random(8, 16)), random(3, 16, seed=2)
     rows[1, 4] = torch.nan
-    found = int8_product(rows, weight, None)
+    found = int8_product(rows, [], weight, None)
     assert found[1].isnan().all()
-    assert torch.equal(found[[0, 2]], int8_product(rows[[0, 2]], weight, None))
+    assert torch.equal(found[[0, 2]], int8_product(rows[[0, 2]], [], weight, None))
 
 
 def test_a_row_of_zeros_and_a_weight_of_zeros_give_zeros() -> None:
     weight = int8_blocks(torch.zeros(4, 8))
-    assert int8_product(torch.ones(2, 8), weight, None).eq(0).all()
-    assert int8_product(torch.zeros(2, 8), int8_blocks(random(4, 8)), None).eq(0).all()
+    assert int8_product(torch.ones(2, 8), [], weight, None).eq(0).all()
+    assert int8_product(torch.zeros(2, 8), [], int8_blocks(random(4, 8)), None).eq(0).all()
 
 
 WORST = """
@@ -106,7 +105,7 @@ from models.weights.int8 import int8_product, int8_blocks
 signs = torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(160)
 weight = torch.stack([torch.ones(640), signs, -signs, torch.linspace(-1, 1, 640)])
 rows = torch.stack([torch.ones(640), -torch.ones(640), signs, torch.linspace(1, -1, 640)])
-found = int8_product(rows, int8_blocks(weight), None)
+found = int8_product(rows, [], int8_blocks(weight), None)
 assert ((found - rows @ weight.T).abs() < 8).all(), found - rows @ weight.T
 sys.stdout.write(found.numpy().tobytes().hex())
 """

@@ -173,9 +173,9 @@ def test_a_product_has_rows_that_are_the_same_alone_and_among_others(
     except (RuntimeError, AttributeError) as error:
         pytest.skip(f"this CPU or torch has no such products: {error}")
     given = torch.randn(300, shape[1], generator=chance).to(dtype)
-    whole = product(given, one.weight, None, one.packed, [], *rows)
+    whole = product(given, one.parts, [], None, *rows)
     for count, first in itertools.product(COUNTS, (0, 1, 6, 40)):
-        part = product(given[first : first + count], one.weight, None, one.packed, [], *rows)
+        part = product(given[first : first + count], one.parts, [], None, *rows)
         assert torch.equal(part, whole[first : first + count]), (count, first)
 
 
@@ -183,14 +183,14 @@ def test_a_product_has_rows_that_are_the_same_alone_and_among_others(
 def test_however_many_rows_are_multiplied_at_once_all_come_back(rows: Rows) -> None:
     weight, given = torch.randn(5, 8), torch.randn(50, 8)
     for count in (1, 2, 3, 7, 8, 16, 17, 50):
-        found = product(given[:count], weight, None, [], [], *rows)
+        found = product(given[:count], [weight], [], None, *rows)
         torch.testing.assert_close(found, given[:count] @ weight.t())
 
 
 def test_a_library_that_differs_with_many_rows_is_asked_for_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    def product_by_other_code(given: Tensor, weight: Tensor, *_: object) -> Tensor:
+    def product_by_other_code(given: Tensor, parts: list[Tensor], *_: object) -> Tensor:
         many = 1e-3 if len(given) > 100 else 0.0
-        return given @ weight.t() + many
+        return given @ parts[0].t() + many
 
     monkeypatch.setattr("models.weights.rows.product", product_by_other_code)
     monkeypatch.setattr("models.weights.rows._others", {})
@@ -206,6 +206,6 @@ def test_integers_of_four_bits_have_one_kernel_for_any_number_of_rows() -> None:
     scales, zeros = torch.rand(2, 2, outputs, generator=chance)
     weight = Int4Weight(quants, scales, zeros, 128, device)
     given = torch.randn(300, inputs, generator=chance).bfloat16()
-    whole = weight(given)
+    whole = weight.times(given)
     for count in COUNTS:
-        assert torch.equal(weight(given[3 : 3 + count]), whole[3 : 3 + count]), count
+        assert torch.equal(weight.times(given[3 : 3 + count]), whole[3 : 3 + count]), count

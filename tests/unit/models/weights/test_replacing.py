@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from models.weights import Kind, Products, replace_layers
 from models.weights.embedding import NarrowEmbedding
 from models.weights.int8 import why_not
-from models.weights.packed import prepack
+from models.weights.matrix import prepack
 from models.weights.replacing import held_bytes, is_linear, served
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from models.checkpoints.loading import load_checkpoint
+from models.weights.layer import ServedLinear
 from tests.unit.models import tiny
 from tests.unit.models.weights.quantized.packer import Format, quantize_checkpoint
 
@@ -33,3 +34,8 @@ def make_gptq(tmp_path):
 def warned(caplog):
     caplog.set_level(logging.WARNING, logger="models.weights")
     return lambda: [record.getMessage() for record in caplog.records if record.name.startswith("models.weights")]
+
+
+def layers_in(model, kind):
+    """Layers of `model` whose weight is of that kind."""
+    return [one for one in model.modules() if isinstance(one, ServedLinear) and isinstance(one.matrix, kind)]

@@ -10,8 +10,8 @@ from transformers import AutoConfig
 from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.interface.generation import Delta, Job, Sampling
-from models.weights.gptq_layer import PackedLinear
 from models.weights.gptq_loading import gptq_config, load_gptq
+from models.weights.int4 import GptqWeight
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "gptq"
 
@@ -47,8 +47,8 @@ def test_dequantized_weights_answer_as_auto_gptq_does(name, called):
 
 def test_packed_weights_answer_as_auto_gptq_does():
     model, _, _ = load("demo-4bit", torch.bfloat16)
-    assert isinstance(model.model.layers[0].mlp.down_proj, PackedLinear)
-    assert model.model.layers[0].mlp.down_proj.order is not None  # a real act-order
+    assert isinstance(model.model.layers[0].mlp.down_proj.matrix, GptqWeight)
+    assert model.model.layers[0].mlp.down_proj.matrix.order is not None  # a real act-order
     for prompt, answer in expected("demo-4bit"):
         assert greedy(model, prompt) == answer
 

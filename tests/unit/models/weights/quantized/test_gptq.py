@@ -5,8 +5,9 @@ import itertools
 import pytest
 import torch
 
-from models.weights.gptq_layer import PackedLinear
 from models.weights.gptq_loading import Slot
+from models.weights.int4 import GptqWeight
+from tests.unit.models.weights.quantized.conftest import layers_in
 from tests.unit.models.weights.quantized.packer import Format
 
 FORMATS = [
@@ -36,8 +37,7 @@ def test_dequantized_layers_compute_what_the_format_stands_for(make_gptq, form):
 @pytest.mark.parametrize("form", FORMATS, ids=str)
 def test_packed_layers_are_as_near_as_bfloat16_is(make_gptq, warned, form):
     checkpoint, plain = make_gptq(form)
-    packed = [module for module in checkpoint.model.modules() if isinstance(module, PackedLinear)]
-    assert len(packed) == 14
+    assert len(layers_in(checkpoint.model, GptqWeight)) == 14
     assert warned() == []
     theirs = logits(plain)
     bfloat16 = differ(logits(plain.to(torch.bfloat16)), theirs)
@@ -78,13 +78,12 @@ def test_a_layer_without_a_fast_kernel_is_told(make_gptq, warned, dtype, reason)
 def test_groups_too_small_for_the_kernel_are_told(make_gptq, warned):
     checkpoint, plain = make_gptq(Format(group_size=16))
     assert "groups of 16" in " ".join(warned())
-    assert not any(isinstance(module, PackedLinear) for module in checkpoint.model.modules())
+    assert layers_in(checkpoint.model, GptqWeight) == []
     assert differ(logits(checkpoint.model), logits(plain)) < 0.02
 
 
 def test_packed_weights_take_a_quarter_of_the_memory(make_gptq):
     checkpoint, plain = make_gptq(Format(group_size=-1))
     layer = checkpoint.model.model.layers[0].mlp.up_proj
-    held = sum(buffer.nbytes for buffer in layer.buffers())
-    assert held < 0.35 * plain.model.layers[0].mlp.up_proj.weight.numel() * 2
+    assert layer.matrix.nbytes < 0.35 * plain.model.layers[0].mlp.up_proj.weight.numel() * 2
     assert not any(isinstance(module, Slot) for module in checkpoint.model.modules())

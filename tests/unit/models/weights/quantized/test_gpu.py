@@ -5,9 +5,10 @@ import torch
 
 from models.checkpoints.loading import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.weights.gptq_layer import PackedLinear
-from models.weights.narrow import Int8Linear
+from models.weights.int4 import GptqWeight
+from models.weights.narrow import NarrowWeight
 from tests.unit.models import tiny
+from tests.unit.models.weights.quantized.conftest import layers_in
 from tests.unit.models.weights.quantized.packer import Format, quantize_checkpoint
 from tests.unit.models.weights.quantized.test_gptq import IDS, differ, logits
 
@@ -20,7 +21,7 @@ async def test_packed_layers_are_near_and_the_engine_serves_them(tmp_path, form)
     folder, plain = tiny.save(tmp_path / "tiny", **SHAPE), tiny.model(**SHAPE)
     plain.load_state_dict(quantize_checkpoint(folder, {}, form), strict=False)
     checkpoint = load_checkpoint(str(folder), device="cuda")
-    assert sum(isinstance(module, PackedLinear) for module in checkpoint.model.modules()) == 14
+    assert len(layers_in(checkpoint.model, GptqWeight)) == 14
     assert differ(logits(checkpoint.model, IDS.cuda()).cpu(), logits(plain)) < 0.05
     engine = TorchEngine(checkpoint, EngineOptions(max_running=4))
     await engine.start()  # its probe compares logits, its warm-up captures graphs
@@ -30,7 +31,7 @@ async def test_packed_layers_are_near_and_the_engine_serves_them(tmp_path, form)
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
 def test_weight_only_layers_are_near(tmp_path, kind):
     checkpoint = load_checkpoint(str(tiny.save(tmp_path / "tiny", **SHAPE)), device="cuda", quantize=kind)
-    assert sum(isinstance(module, Int8Linear) for module in checkpoint.model.modules()) == 14
+    assert len(layers_in(checkpoint.model, NarrowWeight)) == 14
     ours = logits(checkpoint.model, IDS.cuda()).cpu()
     assert differ(ours, logits(tiny.model(**SHAPE))) < 0.1
     assert torch.isfinite(ours).all()

@@ -7,9 +7,10 @@ from models.checkpoints.loading import CheckpointError, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.kernels import library
 from models.weights.int8 import why_not
-from models.weights.narrow import Fp8Linear, Int8Linear
+from models.weights.narrow import NarrowWeight
 from models.weights.replacing import held_bytes, served
 from tests.unit.models import tiny
+from tests.unit.models.weights.quantized.conftest import layers_in
 from tests.unit.models.weights.quantized.packer import Format, quantize_checkpoint
 from tests.unit.models.weights.quantized.test_gptq import IDS, differ, logits
 
@@ -21,10 +22,6 @@ def folder(tmp_path):
 
 def load(folder, **options):
     return load_checkpoint(str(folder), device="cpu", **options)
-
-
-def layers(checkpoint, kind):
-    return sum(isinstance(module, kind) for module in checkpoint.model.modules())
 
 
 @pytest.fixture
@@ -61,11 +58,11 @@ def test_the_vocabulary_alone_is_refused_where_there_are_no_such_products(folder
 @pytest.mark.parametrize("rows", [4, 120])  # by the kernel, and with the weights widened once
 def test_int8_is_near_and_takes_half_the_memory(folder, warned, rows, no_integers):
     checkpoint = load(folder, quantize="int8")
-    assert layers(checkpoint, Int8Linear) == 14
+    assert len(layers_in(checkpoint.model, NarrowWeight)) == 14
     assert checkpoint.model_version.endswith("+int8")
     assert differ(logits(checkpoint.model, IDS[:, :rows]), logits(tiny.model("qwen2"), IDS[:, :rows])) < 0.05
     layer = checkpoint.model.model.layers[0].mlp.up_proj
-    assert sum(buffer.nbytes for buffer in layer.buffers()) < 1.1 * layer.in_features * layer.out_features
+    assert layer.matrix.nbytes < 1.1 * layer.in_features * layer.out_features
     assert warned() == []
 
 
@@ -74,7 +71,7 @@ def test_int8_is_near_and_takes_half_the_memory(folder, warned, rows, no_integer
 )
 def test_what_has_no_fast_kernel_is_told_and_still_rounded(folder, warned, options, reason, no_integers):
     checkpoint = load(folder, **options)
-    assert layers(checkpoint, Int8Linear) == 0
+    assert layers_in(checkpoint.model, NarrowWeight) == []
     (line,) = warned()
     assert reason in line
     rounded = checkpoint.model.model.layers[0].mlp.up_proj.weight.float()
@@ -85,9 +82,9 @@ def test_what_has_no_fast_kernel_is_told_and_still_rounded(folder, warned, optio
 def test_fp8_layers_compute_what_their_weights_stand_for():
     weight = torch.randn(32, 64)
     scale = weight.abs().amax(1) / 448
-    layer = Fp8Linear((weight / scale[:, None]).to(torch.float8_e4m3fn), scale, torch.ones(32))
-    given = torch.randn(3, 5, 64)
-    assert differ(layer(given), given @ weight.T + 1) < 0.05
+    layer = NarrowWeight((weight / scale[:, None]).to(torch.float8_e4m3fn), scale, torch.ones(32))
+    given = torch.randn(15, 64)
+    assert differ(layer.times(given), given @ weight.T + 1) < 0.05
 
 
 def test_a_quantized_checkpoint_is_not_quantized_again(folder):

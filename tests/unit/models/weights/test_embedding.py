@@ -11,7 +11,7 @@ import torch
 
 from models.checkpoints.loading import Checkpoint, load_checkpoint
 from models.weights import Kind, Products, replace_layers
-from models.weights.file_rows import leave_embedding_in_file
+from models.weights.embedding import leave_embedding_in_file
 from models.weights.int8 import why_not
 from tests.unit.models import tiny
 
