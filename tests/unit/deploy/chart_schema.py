@@ -70,6 +70,8 @@ _OF: Mapping[str, Any] = {
     "keda.prometheus.firstTokenP95": _NUMBER,
     "keda.prometheus.waitingPerWorker": _NUMBER,
     "keda.prometheus.requestsPerWorker": _NUMBER,
+    "keda.prometheus.gpuUtilization": _NUMBER,
+    "keda.prometheus.kvCacheUsage": _NUMBER,
     "warm.priority": {"type": "integer", "maximum": 1_000_000_000},
     "networkPolicy.ports": _PORTS,
     "networkPolicy.workerPorts": _PORTS,

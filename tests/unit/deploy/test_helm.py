@@ -25,6 +25,7 @@ from tests.unit.deploy.chart_schema import document as schema_document
 from tests.unit.deploy.chart_table import DOCUMENT, document
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "parley"
+MODEL_SERVERS = CHART.parents[1] / "kubernetes" / "model-servers.yaml"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 HELM = os.environ.get("HELM") or shutil.which("helm")
 VERSION = "1.31"
@@ -35,7 +36,12 @@ OPTIONS = {
     "everything": {
         "keda": {
             "enabled": True,
-            "prometheus": {"address": "http://prometheus:9090", "requestsPerWorker": 20},
+            "prometheus": {
+                "address": "http://prometheus:9090",
+                "requestsPerWorker": 20,
+                "gpuUtilization": 0.8,
+                "kvCacheUsage": 0.9,
+            },
             "schedule": [{"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "replicas": 8}],
         },
         "monitoring": {"podMonitor": True},
@@ -338,6 +344,47 @@ def test_the_workers_folder_is_on_its_volume() -> None:
 
 
 @needs_helm
+def test_workers_come_by_the_objective_of_the_first_token_and_by_what_gpus_have_left(tmp_path: Path) -> None:
+    values = OPTIONS["everything"] | {"config": {"PARLEY_FIRST_TOKEN_OBJECTIVE_S": "1.5"}}
+    (scaled,) = (one for one in rendered(tmp_path, values) if one["kind"] == "ScaledObject")
+    triggers = [one["metadata"] for one in scaled["spec"]["triggers"] if one["type"] == "prometheus"]
+    thresholds = {re.findall(r"parley:\w+", one["query"])[0]: one["threshold"] for one in triggers}
+    assert thresholds["parley:time_to_first_token_seconds_bucket"] == "1.5"
+    assert (thresholds["parley:gpu_utilization_ratio"], thresholds["parley:kv_cache_usage_perc"]) == ("0.8", "0.9")
+
+
+def test_the_manifest_of_model_servers_is_one_of_kubernetes() -> None:
+    for one in yaml.safe_load_all(MODEL_SERVERS.read_text()):
+        if one["kind"] not in CUSTOM:
+            kubernetes_validate.validate(one, VERSION, strict=True)
+
+
+@needs_helm
+@pytest.mark.skipif("KEDA" not in os.environ, reason="KEDA names no folder with its definitions")
+def test_kedas_own_definition_accepts_each_scaled_object(tmp_path: Path) -> None:
+    """Its schema, with what it does not name refused."""
+    definition = yaml.safe_load((Path(os.environ["KEDA"]) / "crd" / "keda.sh_scaledobjects.yaml").read_text())
+    (version,) = definition["spec"]["versions"]
+    wanted = closed(version["schema"]["openAPIV3Schema"])
+    manifests = [*rendered(tmp_path, OPTIONS["everything"]), *yaml.safe_load_all(MODEL_SERVERS.read_text())]
+    scaled = [one for one in manifests if one["kind"] == "ScaledObject"]
+    assert len(scaled) == 2
+    for one in scaled:
+        jsonschema.validate(one, wanted)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(one | {"spec": one["spec"] | {"trigger": []}}, wanted)
+
+
+def closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """As the API server reads it: a field that the schema of an object does not name is none."""
+    inner = {name: closed(one) for name, one in schema.get("properties", {}).items()}
+    is_open = not inner or "additionalProperties" in schema or schema.get("x-kubernetes-preserve-unknown-fields")
+    items = {"items": closed(schema["items"])} if isinstance(schema.get("items"), dict) else {}
+    limit = {} if is_open else {"additionalProperties": False}
+    return schema | ({"properties": inner} if inner else {}) | items | limit
+
+
+@needs_helm
 def test_chart_passes_the_values_on(tmp_path: Path) -> None:
     manifests = rendered(tmp_path, OPTIONS["everything"])
     worker = of_kind(manifests, "StatefulSet")["spec"]
@@ -346,7 +393,7 @@ def test_chart_passes_the_values_on(tmp_path: Path) -> None:
     assert container["resources"]["limits"]["nvidia.com/mig-1g.10gb"] == 1
     assert {"name": "PARLEY_ENGINE", "value": "vllm"} in container["env"]
     triggers = of_kind(manifests, "ScaledObject")["spec"]["triggers"]
-    assert [one["type"] for one in triggers] == ["kafka", "prometheus", "prometheus", "prometheus", "cron"]
+    assert [one["type"] for one in triggers] == ["kafka", *["prometheus"] * 5, "cron"]
     assert triggers[1]["metricType"] == "Value", "an average would divide the wait by the workers"
     assert triggers[0]["metadata"]["bootstrapServers"] == "kafka:9092"
 
