@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,8 @@ fields = {{ request_id = "id", user_id = "from.user", prompt = "text", max_token
 [[egress]]
 topic = "{answers}"
 intake = "{asks}"
-fields = {{ id = "request_id", to = "user_id", said = "answer" }}
+on = ["done", "error"]
+fields = {{ id = "request_id", to = "user_id", said = "answer", wrote = "source.wrote.at" }}
 
 [[egress]]
 topic = "{words}"
@@ -64,7 +65,7 @@ class ForeignLoad(Load):
 
     async def _sent(self, user: str, request: Mapping[str, object], at_ms: int) -> asyncio.Future[object]:
         fields = {"id": request["request_id"], "from": {"user": user}, "text": request["prompt"]}
-        value = json.dumps({**fields, "length": request["max_tokens"]}).encode()
+        value = json.dumps({**fields, "length": request["max_tokens"], "wrote": {"at": at_ms}}).encode()
         delivery: asyncio.Future[object] = await self._producer.send(
             self._settings.topic(ASKS), value, timestamp_ms=at_ms
         )
@@ -89,12 +90,16 @@ async def wrong_foreign(settings: Settings) -> list[str]:
     wrong = [f"{at} has {made[at]} requests" for one in asked if made[at := (one.partition, one.offset)] != 1]
     turns = [decode(Turn, record.value, record.headers) for record in await read_topic(settings, "turns")]
     wanted = {(turn.user_id, turn.request_id): turn.answer for turn in turns}
-    told = Counter[tuple[str, str]]()
+    told, wrote = Counter[tuple[str, str]](), defaultdict[tuple[str, str], list[int]](list)
+    for one in asked:
+        fields = json.loads(one.value or b"")
+        wrote[fields["from"]["user"], fields["id"]].append(fields["wrote"]["at"])
     for record in await read_topic(settings, ANSWERS):
         answer = json.loads(record.value or b"")
         key = (answer["to"], answer["id"])
         told[key] += 1
-        if record.key != answer["to"].encode() or wanted.get(key) != answer["said"]:
+        is_right = wanted.get(key) == answer["said"] and answer["wrote"] in wrote[key]
+        if record.key != answer["to"].encode() or not is_right:
             wrong.append(f"the answer to {key} is another one")
     words = [json.loads(record.value or b"") for record in await read_topic(settings, WORDS)]
     read_words = read({**one, "id": (one["to"], one["id"])} for one in words)
@@ -102,12 +107,7 @@ async def wrong_foreign(settings: Settings) -> list[str]:
         words_of = read_words.get((turn.user_id, turn.request_id))
         if words_of is None or words_of.gaps or (words_of.text, words_of.end) != (turn.answer, turn.finish_reason):
             wrong.append(f"the words for {(turn.user_id, turn.request_id)} are not its answer")
-    for one in asked:
-        fields = json.loads(one.value or b"")
-        key = (fields["from"]["user"], fields["id"])
-        if told[key] != 1:
-            wrong.append(f"{key} has {told[key]} answers")
-    return wrong
+    return wrong + [f"{key} has {told[key]} answers" for key in wrote if told[key] != 1]
 
 
 async def run(

@@ -20,7 +20,14 @@ ASKS, PINGS, ANSWERS, PONGS, WORDS, REPORTS = "asks", "pings", "answers", "pongs
 PARTITIONS = {ASKS: 3, PINGS: 1, ANSWERS: 2, PONGS: 1, WORDS: 2, REPORTS: 2}
 INTAKE = (
     IntakeRules(
-        topic=ASKS, fields={"request_id": "id", "user_id": "user.name", "prompt": "text", "max_tokens": "length"}
+        topic=ASKS,
+        fields={
+            "request_id": "id",
+            "user_id": "user.name",
+            "prompt": "text",
+            "max_tokens": "length",
+            "deadline_ms": "late",
+        },
     ),
     IntakeRules(topic=PINGS, fields={"prompt": "text"}, user_id="pinger", constants={"max_tokens": 2}),
 )
@@ -65,7 +72,9 @@ def send(broker: Broker, chance: random.Random, request: Mapping[str, object]) -
         at = TopicPartition(ASKS, chance.randrange(PARTITIONS[ASKS]))
         fields = {"id": request["request_id"], "user": {"name": request["user_id"]}, "text": request["prompt"]}
         sent = len(_visible(broker, ASKS))
-        record = {**fields, "length": request["max_tokens"], "theirs": [1, 2], "sent": sent}
+        record = {**fields, "length": request["max_tokens"], "theirs": [1, 2], "sent": sent} | (
+            {"late": 0} if sent % 6 == 5 else {}
+        )
     broker.append(at, chance.choice((None, b"\xff", b"their key")), json.dumps(record).encode())
 
 

@@ -80,15 +80,16 @@ async def node(place: Place, program: str, *arguments: str, **environment: str) 
 
 async def test_a_stream_job_gets_one_response_for_each_request(place: Place, client: Client) -> None:
     asked = {f"abc{number}": f"Explain {number}." for number in range(20)}
-    await produce(
-        place,
-        "llm-requests",
-        *({"request_id": name, "prompt": text, "timestamp": time.time()} for name, text in asked.items()),
-    )
-    responses = {one["request_id"]: one for one in await consume(place, "llm-responses", len(asked))}
-    assert responses.keys() == asked.keys()
-    for name, response in responses.items():
-        assert response == {"request_id": name, "response": (await client.answer(name, name)).text}
+    sent = [{"request_id": name, "prompt": text, "timestamp": time.time()} for name, text in asked.items()]
+    await produce(place, "llm-requests", *sent, {"request_id": "odd", "text": "?", "timestamp": "now"})
+    responses = {one["request_id"]: one for one in await consume(place, "llm-responses", len(asked) + 1)}
+    odd = "the record has no `prompt` (prompt); it has `request_id`, `text` and `timestamp`"
+    assert responses.pop("odd") == {"request_id": "odd", "response": None, "error": odd, "sent": "now"}
+    answers = {name: (await client.answer(name, name)).text for name in asked}
+    times = {one["request_id"]: one["timestamp"] for one in sent}
+    assert responses == {
+        name: {"request_id": name, "response": answers[name], "error": None, "sent": times[name]} for name in asked
+    }
 
 
 @needs_node
@@ -101,13 +102,13 @@ async def test_a_page_with_kafkajs_puts_each_token_where_its_index_says(place: P
 async def test_a_chat_service_gets_prompt_and_completion_and_its_users_are_remembered(
     place: Place, client: Client
 ) -> None:
-    await produce(place, "user-queries", {"userId": "123", "text": "Hi"})
+    await produce(place, "user-queries", {"userId": "123", "text": "Hi", "timestamp": "2024-01-01"})
     (first,) = await consume(place, "chat-responses", 1)
     await produce(place, "user-queries", {"userId": "123", "text": "And then?"})
     (_, second) = await consume(place, "chat-responses", 2)
     turns = await client.turns_of("123", 2)
-    for response, turn in zip((first, second), turns, strict=True):
-        wanted = {"userId": "123", "prompt": turn.prompt, "completion": turn.answer, "timestamp": turn.created_at}
+    for response, turn, time_sent in zip((first, second), turns, ("2024-01-01", None), strict=True):
+        wanted = {"userId": "123", "prompt": turn.prompt, "completion": turn.answer, "timestamp": time_sent}
         assert response == wanted
     assert turns[1].usage.prompt_tokens > turns[0].usage.prompt_tokens, "the second one sees the first"
 
@@ -120,9 +121,21 @@ async def test_a_support_desk_gets_answers_and_what_moderation_stopped(place: Pl
         {"userId": "8", "text": "Where is my fucking parcel?"},
     )
     responses = {one["userId"]: one for one in await consume(place, "cs-responses", 2)}
-    assert responses["desk/7"]["completion"]
-    assert (responses["desk/7"]["prompt"], responses["desk/7"]["ended"]) == ("Where is my parcel?", "length")
-    assert (responses["desk/8"]["completion"], responses["desk/8"]["ended"]) == ("", "filtered")
+    assert responses["7"]["completion"]
+    assert (responses["7"]["prompt"], responses["7"]["ended"]) == ("Where is my parcel?", "length")
+    assert (responses["8"]["completion"], responses["8"]["ended"]) == ("", "filtered")
+
+
+async def test_log_lines_of_nobody_are_prompts_of_two_fields(place: Place) -> None:
+    await produce(place, "system-logs", {"event": "disk", "query": 90}, {"event": "disk"}, {"query": None})
+    notes = await consume(place, "log-notes", 3)
+    lacking = "the record has no `query` (prompt); it has `event`"
+    empty = "`query` (prompt) is null; the record has no `event` (prompt); it has `query`"
+    assert {(one["prompt"], one["event"], one["error"]) for one in notes} == {
+        ("disk: 90", "disk", None),
+        (None, "disk", lacking),
+        (None, None, empty),
+    }
 
 
 @needs_node
