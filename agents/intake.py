@@ -21,8 +21,8 @@ it is read. `requests` deletes by time: a record that is older than half its ret
 stands in the header `intake-from`, which counts (`asked_at` in agents/requests.py). Workers remember erasures for a
 limited time. A record that is older than that gives no request: its user may have been erased since.
 
-Reading waits while a user has many more requests of this partition than have ended (app/delivery/written_ahead.py):
-what is not read is safe in the foreign topic.
+Reading waits while a user has many more requests of this partition than have ended
+(app/features/foreign/written_ahead.py): what is not read is safe in the foreign topic.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from app.delivery.follower import TopicTask, follow
 from app.delivery.ownership import handover_of
 from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS, Outgoing, Record
-from app.delivery.written_ahead import Written, WrittenAhead
 from app.features.foreign.intake import IntakeRecords
+from app.features.foreign.written_ahead import Written, WrittenAhead
 from app.foreign.formats import IntakeTopic, foreign_topics
 from app.foreign.topics import create_foreign_topics
 from app.policy.file import Policy

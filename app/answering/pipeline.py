@@ -29,7 +29,6 @@ from app.answering.attempts import Attempting
 from app.answering.batches import Batches
 from app.answering.dialogue import DialogueError, kept_bytes
 from app.answering.job import UnsupportedError, job_of, prompt_of
-from app.answering.off_loop import INLINE
 from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage, Switch, around, parts
 from app.delivery.accepted import Former
@@ -37,6 +36,7 @@ from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.resume.quarantine import Isolation
 from app.delivery.resume.tokens import EventTooLargeError
+from app.process.off_loop import INLINE
 from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import FILTERED, IGNORED, OUTSIDE, Plan, TokenEvent

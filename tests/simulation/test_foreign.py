@@ -19,10 +19,10 @@ from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.beside import Beside
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.tokens import TokenLog
-from app.delivery.written_ahead import WrittenAhead
 from app.features.foreign import intake as intake_of_others
 from app.features.foreign.egress import Leaving, _Asked
 from app.features.foreign.intake import IntakeRecords
+from app.features.foreign.written_ahead import WrittenAhead
 from app.wire.event import TokenEvent
 from tables import records
 from tables.records import RowChange, Table, Taken

@@ -26,7 +26,6 @@ import msgspec
 
 from app.answering.dialogue import Dialogue, beginning_of
 from app.answering.kept import Kept
-from app.answering.off_loop import off_loop
 from app.answering.run import RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.delivery.accepted import Accepted, Former
@@ -51,6 +50,7 @@ from app.policy.guard_rules import TOO_MANY, UNJUDGED
 from app.private.mask import NO_MASK, Mask
 from app.private.put_back import PutBack, Written
 from app.private.value import PrivateValue
+from app.process.off_loop import off_loop
 from app.wire.error import ErrorCode
 from app.wire.event import Plan
 from app.wire.record_size import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES

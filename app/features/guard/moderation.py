@@ -20,7 +20,6 @@ import msgspec
 
 from app.answering.dialogue import Dialogue, beginning_of
 from app.answering.kept import Kept
-from app.answering.off_loop import INLINE, off_loop
 from app.answering.run import RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.delivery.accepted import Former
@@ -31,6 +30,7 @@ from app.features.guard.sentences import Sentences
 from app.features.guard.texts import json_text, texts_of_request, texts_of_rounds
 from app.features.guard.turns import Asker, BusyError, Patience
 from app.policy.guard_rules import INJECTION, TOO_MANY, UNJUDGED, Action
+from app.process.off_loop import INLINE, off_loop
 from app.wire.error import ErrorCode
 from app.wire.event import Plan
 from models.interface.generation import Delta, End, Failure, FinishReason, Job, StreamEvent

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from app.answering.off_loop import off_loop
 from app.features.guard.analyzer import AnalyzerError
 from app.features.guard.guard import Guard
 from app.features.guard.texts import indexed_turn
 from app.features.guard.turns import Asker, Patience
 from app.policy.file import Policy
+from app.process.off_loop import off_loop
 from app.search.index import HideError
 from app.search.reindex import HideStored
 from app.wire.turn import Turn

@@ -10,12 +10,12 @@ from itertools import chain
 from msgspec.structs import replace
 
 from app.answering.dialogue import Dialogue
-from app.answering.off_loop import off_loop
 from app.delivery.accepted import Accepted
 from app.private.forms import MaskedForm
 from app.private.json_text import is_json, parts_of
 from app.private.mask import Mask
 from app.private.value import PrivateValue
+from app.process.off_loop import off_loop
 from app.wire.event import RecalledTurn
 from app.wire.request import Message, Request, TemplateValues
 from app.wire.response_format import ResponseFormat

@@ -16,9 +16,9 @@ from agents.intake import _chunks, _Taking, reader_of
 from app.delivery.commits.commit import Commit, RecordRefusedError
 from app.delivery.commits.handover import Handover
 from app.delivery.record import Outgoing, Record
-from app.delivery.written_ahead import WrittenAhead
 from app.features.foreign import intake as maker
 from app.features.foreign.intake import IntakeRecords
+from app.features.foreign.written_ahead import WrittenAhead
 from app.foreign.formats import IntakeTopic, decode_json, foreign_topics
 from app.foreign.framing import Decoded
 from app.foreign.passed import INTAKE_SOURCE
