@@ -27,7 +27,7 @@ LIMITS = {
     "lines of the product": 69_845,
     "files of the product": 653,
     "lines of packages beside it": 430,
-    "lines of the core": 8_980,
+    "lines of the core": 8_890,
     "lines of the tests": 88_780,
     "words of documents written by hand": 37_500,
     "loose files in models": 0,

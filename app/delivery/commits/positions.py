@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.delivery.clients import RETRIABLE_ERRORS, Clients, stop_client
-from app.kafka.clients import stop
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +92,4 @@ class LogEnd:
     async def stop(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
-            try:
-                await stop(reader)
-            except RETRIABLE_ERRORS as error:
-                log.debug("the consumer that finds log ends did not stop cleanly: %r", error)
+            await stop_client(reader)

@@ -41,8 +41,6 @@ from models.served.registry import ServedModel
 from models.tools.parser import CallDelta
 from tables.tool_calls import BREAK, NO_ROUNDS, ToolRounds
 
-# Tokenizing a longer text would hold the event loop.
-_INLINE_CHARACTERS = 8192
 _LEAST_LOGPROB = -9999.0
 
 
