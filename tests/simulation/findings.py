@@ -201,7 +201,9 @@ class Findings:
         stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.conditions.moderated else {"cancelled"}
         ends = {key: reason for key, reason in self._reasons().items() if key in self._sim.endless}
         wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason not in stops]
-        wrong += [f"{key} is innocent and ended as engine_error" for key in self._errors() - self._quarantined]
+        innocent = self._errors("engine_error") - self._quarantined
+        wrong += [f"{key} is innocent and ended as engine_error" for key in innocent]
+        wrong += [f"{key} names no model and ended as model_not_found" for key in self._errors("model_not_found")]
         return wrong
 
     def _wrong_audit(self) -> list[str]:
@@ -217,9 +219,9 @@ class Findings:
             for context in process.loop.errors
         ]
 
-    def _errors(self) -> set[Key]:
+    def _errors(self, code: str) -> set[Key]:
         events = [decode(TokenEvent, entry.value, entry.headers) for entry in self._innocent.tokens(self._events)]
-        failed = [event for event in events if event.error is not None and event.error.code == "engine_error"]
+        failed = [event for event in events if event.error is not None and event.error.code == code]
         return {(event.user_id or "", event.request_id or "") for event in failed}
 
     def _wrong_times(self) -> list[str]:

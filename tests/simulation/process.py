@@ -98,6 +98,7 @@ class Process:
         policy: Policy = NO_POLICY,
         small: bool = True,
         fails: Fails = lambda _version, _job: None,
+        reads_late: bool = False,
         skew: float = 0.0,
         is_deadly: Callable[[Job], bool] = lambda _job: False,
         on_death: Callable[[str], None] = lambda _name: None,
@@ -108,6 +109,7 @@ class Process:
         self._policy = policy
         self._small = small
         self._fails = fails
+        self._reads_late = reads_late
         self._is_deadly = is_deadly
         self._on_death = on_death
         self.settings = settings
@@ -226,14 +228,14 @@ class Process:
         self._assignments = asyncio.Queue()
         default, small = self._serving(NAME, DEFAULT_MODEL), [self._serving("small")] * self._small
         embedder = None if self._milvus is None else cast(Embedder, SameVector())
-        chance = self.broker.world.random
+        chance, policy = self.broker.world.random, NO_POLICY if self._reads_late else self._policy
         guard = Guard(
-            self._policy,
+            policy,
             lambda _rules: FickleAnalyzer(chance),
             chance.randbytes,
             load_judges=lambda _rules: FickleJudges(chance),
         )
-        loaded = Loaded(ModelRegistry(default, *small), embedder, self._policy, guard=guard)
+        loaded = Loaded(ModelRegistry(default, *small), embedder, policy, guard=guard)
         self.worker = Worker(
             self.settings,
             loaded,
@@ -246,6 +248,8 @@ class Process:
         if self._crowded:
             _crowd(self.worker.partitions)
         await self.worker.start()
+        if self._reads_late:
+            await self._read_policy()
         self._group.join(self)
         while True:
             generation, numbers = await self._assignments.get()
@@ -267,6 +271,15 @@ class Process:
             if not opened:
                 self._feeds.open(self, generation, numbers)
             self.generation = generation
+
+    async def _read_policy(self) -> None:
+        """As app/policy/watch.py does when the file has changed."""
+        worker = self.worker
+        for change in [await one.prepare(self._policy) for one in worker.features.all]:
+            if change is not None:
+                change.apply()
+        for follower in (worker._prices, worker._intake, worker._offered, *worker.features.all, worker._switch):
+            follower.use(self._policy)
 
     def _serving(self, name: str, *names: str) -> ServedModel:
         rate = self.settings.paced_tokens_per_s

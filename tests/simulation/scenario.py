@@ -66,7 +66,9 @@ class Conditions:
     routed: bool = False
     """Each worker has routes of its own, so that no two of them decide alike."""
     mixed: bool = False
-    """Some workers do not serve the model `small`, and have no route to it."""
+    """Some workers do not serve `small`: routes, chain and cache are off there. Some start without a policy, and
+    read theirs before their first request.
+    """
     pii: Literal["off", "mask"] = "off"
     """With `mask`, an analyzer that never finds the same twice decides what models see."""
     foreign: bool = False
@@ -107,7 +109,7 @@ PLAIN = Conditions()
 
 def _without_small(policy: Policy) -> Policy:
     routes = tuple(route for route in policy.routes if "small" not in route.models)
-    return msgspec.structs.replace(policy, routes=routes, fallback=Fallback())
+    return msgspec.structs.replace(policy, routes=routes, fallback=Fallback(), cache=None)
 
 
 def _some_policy(chance: random.Random) -> Policy:
@@ -202,6 +204,7 @@ class Simulation:
             policy=self._policy() if small else _without_small(self._policy()),
             small=small,
             fails=self._fails(),
+            reads_late=self.conditions.mixed and len(self.processes) % 2 == 1,
             skew=skew,
             on_death=self._supervise,
             is_deadly=self._is_deadly,

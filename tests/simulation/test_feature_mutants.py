@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from app.answering import kept, pipeline
 from app.answering.job import job_of
 from app.answering.pipeline import Retrying
+from app.answering.run import Run
+from app.answering.stage import Stage, Switch
 from app.delivery.accepted import Former
 from app.delivery.resume import recovery
 from app.delivery.resume.answer_log import AnswerLog
@@ -52,6 +54,10 @@ _REPEATED = Cached._repeated
 _READ = Recalling.read
 _FIND = Masked.decide
 _JUDGE = Moderated.decide
+
+
+def _asks_what_is_on(switch: Switch, run: Run) -> tuple[Stage, ...]:
+    return tuple(stage for one in switch.on if (stage := one.stage(run)) is not None)
 
 
 def _is_open(*_: Any) -> bool:
@@ -149,6 +155,12 @@ def _without_reasoning(*args: Any) -> Turn:
 MUTANTS: dict[str, Mutant] = {
     "a next owner that does not serve the model of a plan decides all anew": Mutant(
         routing, "_routed", _decides_all, mixed_storm, hint=47
+    ),
+    "a feature that is off here is not asked about what a former owner has decided by it": Mutant(
+        Switch, "stages", _asks_what_is_on, mixed_storm, hint=6
+    ),
+    "a worker asks the features of the policy that it started with": Mutant(
+        Switch, "use", lambda *_: None, mixed_storm
     ),
     "an answer that ends at another worker loses its author": Mutant(
         AnswerLog, "keep_author", lambda _: None, mixed_storm, hint=9
