@@ -27,8 +27,7 @@ def log_reports(models: Iterable[ServedModel]) -> None:
     """What is loaded, before the first request."""
     for report in filter(None, (model.report for model in models)):
         log.info("model %s: %s", report.model_version, report.summary)
-        for line in report.lines:
-            log.debug("model %s: %s", report.model_version, line)
+        log.debug("model %s: %s", report.model_version, "; ".join(f"{name}: {text}" for name, text in report.table[1:]))
         for warning in report.warnings:
             log.warning("model %s: %s", report.model_version, warning)
 

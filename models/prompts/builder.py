@@ -29,8 +29,7 @@ from models.prompts.forgery.normalizing import normalizing
 from models.prompts.forgery.special_tokens import SpecialTokens
 from models.prompts.plain_way import begun_by_user, in_system, plainest, shaped
 from models.prompts.segment_tokenizer import SegmentTokenizer, ids_before
-from models.prompts.template_features import TemplateFeatures, ToolsIn, user
-from models.prompts.template_report import TemplateReport, report_of
+from models.prompts.template_features import TemplateFeatures, TemplateReport, ToolsIn, report_of, user
 from models.text.control_tokens import control_tokens, sources
 from models.text.plain_dialogue import PlainStart, plain_prompt
 from models.text.reasoning import THINK, Reasoning, tags_of

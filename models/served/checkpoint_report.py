@@ -23,7 +23,6 @@ from models.prompts.builder import PromptBuilder, PromptError
 from models.prompts.forgery.names_pattern import names_pattern
 from models.prompts.template_features import ToolsIn, user
 from models.served.model_report import (
-    CallsPerMessage,
     EnginePath,
     ModelReport,
     Rendering,
@@ -42,69 +41,61 @@ if TYPE_CHECKING:
     from models.engine import TorchEngine
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Loading:
-    """What computes the checkpoint. `setting` is that of its dtype, `dtype` what came of it, `cache_dtype` that of keys
-    and values.
-    """
-
-    path: EnginePath
-    device: str
-    setting: str
-    dtype: torch.dtype
-    cache_dtype: torch.dtype
-    cache_tokens: int | None = None
-    adapters: tuple[str, ...] = ()
-    threads: int | None = None
-    without_kernels: str | None = None
-
-
 def report_of_loaded(checkpoint: Checkpoint, prompts: PromptBuilder, engine: TorchEngine, dtype: str) -> ModelReport:
     """The report of a checkpoint whose engine has not started yet; `dtype` is the setting.
 
     Raises `CheckpointError` if its chat template renders nothing.
     """
-    is_cpu = checkpoint.model.device.type == "cpu"
-    loading = _Loading(
+    model = checkpoint.model
+    is_cpu = model.device.type == "cpu"
+    return _report(
+        checkpoint,
+        prompts,
         EnginePath.FUSED if engine.is_fused else EnginePath.TRANSFORMERS,
-        checkpoint.model.device.type,
         dtype,
-        checkpoint.model.dtype,
-        cache_dtype(checkpoint.model),
-        engine.cache_tokens,
-        engine.adapters,
-        *((engine.threads, why_no_kernels(checkpoint.model, checkpoint.model.dtype)) if is_cpu else ()),
+        model.dtype,
+        kv_bytes_per_token=_kv_bytes(_config(checkpoint), cache_dtype(model)),
+        products=dataclasses.asdict(checkpoint.products),
+        kv_cache_tokens=engine.cache_tokens,
+        adapters=engine.adapters,
+        threads=engine.threads if is_cpu else None,
+        without_kernels=why_no_kernels(model, model.dtype) if is_cpu else None,
     )
-    return _report(checkpoint, prompts, loading)
 
 
 def report_under_vllm(checkpoint: Checkpoint, prompts: PromptBuilder, dtype: str) -> ModelReport:
     """The report of a described checkpoint, which vLLM loads; `dtype` is the setting. Raises as `report_of_loaded`."""
-    own = getattr(_config(checkpoint), "dtype", None) or torch.bfloat16
-    computed = own if dtype == "auto" else getattr(torch, dtype)
-    return _report(checkpoint, prompts, _Loading(EnginePath.VLLM, "cuda", dtype, computed, computed))
-
-
-def _report(checkpoint: Checkpoint, prompts: PromptBuilder, loading: _Loading) -> ModelReport:
-    must_render(checkpoint, prompts)
     config = _config(checkpoint)
+    own = getattr(config, "dtype", None) or torch.bfloat16
+    computed = own if dtype == "auto" else getattr(torch, dtype)
+    kv_bytes = _kv_bytes(config, computed)
+    return _report(checkpoint, prompts, EnginePath.VLLM, dtype, computed, kv_bytes_per_token=kv_bytes, products={})
+
+
+def _report(
+    checkpoint: Checkpoint,
+    prompts: PromptBuilder,
+    path: EnginePath,
+    setting: str,
+    dtype: torch.dtype,
+    **of_engine: Any,
+) -> ModelReport:
+    """`setting` is that of its dtype, `dtype` what came of it."""
+    must_render(checkpoint, prompts)
+    config, written = _config(checkpoint), _written_config(checkpoint)
     parameters, weights_bytes = _weights(checkpoint)
     eos = tuple(sorted(checkpoint.eos))
+    names = written.get("architectures") or getattr(config, "architectures", None) or [config.model_type]
     return ModelReport(
         model=checkpoint.name,
         model_version=checkpoint.model_version,
-        architecture=_architecture(config, _written_config(checkpoint)),
-        engine_path=loading.path,
-        device=loading.device,
-        without_kernels=loading.without_kernels,
-        threads=loading.threads,
+        architecture=str(names[0]),
+        engine_path=path,
+        device="cuda" if path is EnginePath.VLLM else checkpoint.model.device.type,
         parameters=parameters,
-        dtype=str(loading.dtype).removeprefix("torch."),
-        dtype_reason=_dtype_reason(checkpoint, loading),
-        products={} if loading.path is EnginePath.VLLM else dataclasses.asdict(checkpoint.products),
+        dtype=str(dtype).removeprefix("torch."),
+        dtype_reason=_dtype_reason(checkpoint, path, setting, dtype, written),
         weights_bytes=weights_bytes,
-        kv_bytes_per_token=_kv_bytes(config, loading.cache_dtype),
-        kv_cache_tokens=loading.cache_tokens,
         context_length=checkpoint.context_length,
         vocab_size=int(config.vocab_size),
         eos_token_ids=eos,
@@ -112,8 +103,8 @@ def _report(checkpoint: Checkpoint, prompts: PromptBuilder, loading: _Loading) -
         chat_template=_template(checkpoint, prompts),
         generation_defaults=dataclasses.asdict(checkpoint.defaults),
         generation_ignored=dict(checkpoint.ignored),
-        adapters=loading.adapters,
         warnings=tuple(_warnings(checkpoint, prompts)),
+        **of_engine,
     )
 
 
@@ -140,11 +131,6 @@ _AFTER_ANSWER = re.compile(r"qza1(.*?)qzu2", re.DOTALL)
 
 def _config(checkpoint: Checkpoint) -> Any:
     return checkpoint.model.config if checkpoint.config is None else checkpoint.config
-
-
-def _architecture(config: Any, written: dict[str, Any]) -> str:
-    names = written.get("architectures") or getattr(config, "architectures", None) or [config.model_type]
-    return str(names[0])
 
 
 def _written_config(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -193,27 +179,23 @@ def _kv_bytes(config: Any, dtype: torch.dtype) -> int | None:
         return None
 
 
-def _dtype_reason(checkpoint: Checkpoint, loading: _Loading) -> str:
+def _dtype_reason(
+    checkpoint: Checkpoint, path: EnginePath, setting: str, dtype: torch.dtype, written: dict[str, Any]
+) -> str:
     size = 0 if checkpoint.files is None else checkpoint.files.weight_bytes
+    own = written.get("dtype") or written.get("torch_dtype") or "float32"
     reasons = (
-        (loading.setting != "auto", "set by PARLEY_DTYPE"),
-        (loading.path is EnginePath.VLLM, "the checkpoint's own"),
+        (setting != "auto", "set by PARLEY_DTYPE"),
+        (path is EnginePath.VLLM, "the checkpoint's own"),
         (checkpoint.quantization != "", "in which the packed kernels are fast"),
         (checkpoint.products.layers.is_integer, "which products of integers take and return"),
-        (loading.device != "cpu", "a GPU's"),
+        (path is not EnginePath.VLLM and checkpoint.model.device.type != "cpu", "a GPU's"),
         (size > FLOAT32_AT_MOST, "for more than 4 GiB of weights"),
+        (own != "bfloat16", f"a CPU's, for weights in {own}"),
+        (size < SMALL, "bfloat16 gains nothing with so few weights"),
     )
-    return next((reason for holds, reason in reasons if holds), None) or _reason_on_cpu(checkpoint, size, loading.dtype)
-
-
-def _reason_on_cpu(checkpoint: Checkpoint, weight_bytes: int, dtype: torch.dtype) -> str:
-    written = _written_config(checkpoint)
-    own = written.get("dtype") or written.get("torch_dtype") or "float32"
-    if own != "bfloat16":
-        return f"a CPU's, for weights in {own}"
-    if weight_bytes < SMALL:
-        return "bfloat16 gains nothing with so few weights"
-    return f"bfloat16 is measured as {'' if dtype is torch.bfloat16 else 'not '}clearly faster on this CPU"
+    measured = f"bfloat16 is measured as {'' if dtype is torch.bfloat16 else 'not '}clearly faster on this CPU"
+    return next((reason for holds, reason in reasons if holds), measured)
 
 
 def _template(checkpoint: Checkpoint, prompts: PromptBuilder) -> TemplateSummary:
@@ -226,7 +208,7 @@ def _template(checkpoint: Checkpoint, prompts: PromptBuilder) -> TemplateSummary
         tools=_by_template(is_rendered=features.tools is not ToolsIn.TEXT),
         calls=_by_template(is_rendered=features.calls),
         tool_format=prompts.tool_format.name,
-        calls_per_message=CallsPerMessage.ONE if prompts.has_single_calls else CallsPerMessage.SEVERAL,
+        calls_per_message="one" if prompts.has_single_calls else "several",
         thinking=Thinking.OPENED if features.opens_thinking else possible,
     )
 

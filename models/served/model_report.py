@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from models.text.plain_dialogue import PLAIN_ROLES
 
@@ -33,11 +33,6 @@ class Thinking(enum.StrEnum):
     NONE = "none"
 
 
-class CallsPerMessage(enum.StrEnum):
-    ONE = "one"
-    SEVERAL = "several"
-
-
 @dataclass(frozen=True, slots=True)
 class TemplateSummary:
     """How a conversation becomes a prompt: by the chat template or, without one, as plain `dialogue`. `neighbours` are
@@ -50,13 +45,14 @@ class TemplateSummary:
     tools: Rendering
     calls: Rendering
     tool_format: str
-    calls_per_message: CallsPerMessage
+    calls_per_message: Literal["one", "several"]
     thinking: Thinking
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
-    """
+    """The order is that of its JSON.
+
     threads: Of the processor that compute; None where another device or program computes.
     parameters: None where the engine does not show them.
     products: The forms of the `layers` and of the `vocabulary` (models/weights/forms.py), empty under vLLM.
@@ -75,15 +71,15 @@ class ModelReport:
     architecture: str
     engine_path: EnginePath
     device: str
-    without_kernels: str | None
-    threads: int | None
+    without_kernels: str | None = None
+    threads: int | None = None
     parameters: int | None
     dtype: str
     dtype_reason: str
     products: Mapping[str, str]
     weights_bytes: int
     kv_bytes_per_token: int | None
-    kv_cache_tokens: int | None
+    kv_cache_tokens: int | None = None
     context_length: int
     vocab_size: int
     eos_token_ids: tuple[int, ...]
@@ -91,60 +87,48 @@ class ModelReport:
     chat_template: TemplateSummary
     generation_defaults: Mapping[str, float]
     generation_ignored: Mapping[str, Any]
-    adapters: tuple[str, ...]
+    adapters: tuple[str, ...] = ()
     warnings: tuple[str, ...]
 
     @property
     def table(self) -> list[tuple[str, str]]:
         """The report for a terminal: names of rows and their texts, without the warnings."""
-        return [
+        slow = "" if self.without_kernels is None else f", without kernels: {self.without_kernels}"
+        rows = [
             ("model", self.model_version),
-            ("architecture", self._computed),
+            ("architecture", f"{self._named}, computed by the {self.engine_path} path on {self.device}{slow}"),
             ("dtype", f"{self.dtype}: {self.dtype_reason}"),
-            *([("products", _named(self.products))] if self.products else []),
+            ("products", ", ".join(f"{name} {form}" for name, form in self.products.items())),
             ("memory", self._memory),
             ("context", f"{self.context_length:,} tokens; vocabulary of {self.vocab_size:,}"),
             ("ends", self._ends),
             *self._template,
-            ("defaults", self._defaults),
-            *([("not applied", _listed(self.generation_ignored))] if self.generation_ignored else []),
-            *([("adapters", ", ".join(self.adapters))] if self.adapters else []),
+            ("defaults", _listed(self.generation_defaults)),
+            ("not applied", _listed(self.generation_ignored)),
+            ("adapters", ", ".join(self.adapters)),
         ]
+        return [(name, text) for name, text in rows if text]
 
     @property
     def summary(self) -> str:
         """What whoever starts a worker wants to know, in one line."""
-        count = "" if self.parameters is None else f", {_count(self.parameters)} parameters"
-        device = self.device if self.threads is None else f"{self.device}, {_plural(self.threads, 'thread')}"
+        threads = "" if self.threads is None else f", {self.threads} thread{'s' if self.threads > 1 else ''}"
         cache = [f"weights {_size(self.weights_bytes)}"]
         if self.kv_cache_tokens is not None:
-            size = (
-                "" if self.kv_bytes_per_token is None else f"{_size(self.kv_bytes_per_token * self.kv_cache_tokens)}, "
-            )
+            size = f"{_size(self.kv_bytes_per_token * self.kv_cache_tokens)}, " if self.kv_bytes_per_token else ""
             cache.append(f"KV cache {size}{self.kv_cache_tokens:,} tokens")
         return (
-            f"{self.architecture}{count}; {self.dtype} on {device}; context {self.context_length:,} tokens; "
+            f"{self._named}; {self.dtype} on {self.device}{threads}; context {self.context_length:,} tokens; "
             f"{', '.join(cache)}{'; adapters ' if self.adapters else ''}{', '.join(self.adapters)}"
         )
 
     @property
-    def lines(self) -> list[str]:
-        """The report for a log, in at most five lines, without the warnings."""
-        template = "; ".join(f"{name} {text}" for name, text in self._template)
-        products = f"; products: {_named(self.products)}" if self.products else ""
-        return [
-            f"{self._computed}; {self.dtype} ({self.dtype_reason}){products}",
-            f"{self._memory}; context {self.context_length:,} tokens",
-            template,
-            f"ends {self._ends}; defaults {self._defaults}",
-            *([f"adapters {', '.join(self.adapters)}"] if self.adapters else []),
-        ]
-
-    @property
-    def _computed(self) -> str:
-        count = "" if self.parameters is None else f", {_count(self.parameters)} parameters"
-        slow = "" if self.without_kernels is None else f", without kernels: {self.without_kernels}"
-        return f"{self.architecture}{count}, computed by the {self.engine_path} path on {self.device}{slow}"
+    def _named(self) -> str:
+        return (
+            self.architecture
+            if self.parameters is None
+            else f"{self.architecture}, {_count(self.parameters)} parameters"
+        )
 
     @property
     def _memory(self) -> str:
@@ -183,21 +167,9 @@ class ModelReport:
             ("thinking", rest[one.thinking]),
         ]
 
-    @property
-    def _defaults(self) -> str:
-        return _listed(self.generation_defaults)
-
-
-def _plural(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
 
 def _written(rendering: Rendering) -> str:
     return "by the template" if rendering is Rendering.TEMPLATE else "as text"
-
-
-def _named(forms: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {form}" for name, form in forms.items())
 
 
 def _listed(values: Mapping[str, Any]) -> str:

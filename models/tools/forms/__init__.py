@@ -1,7 +1,7 @@
 """The forms in which families of models write calls of tools, a file a family.
 
 Each form can be written, read while it streams, and constrained. OpenAI's harmony (gpt-oss), in which a call is a
-message to a recipient of its own, is not here: its calls are text (template_report.py).
+message to a recipient of its own, is not here: its calls are text (prompts/template_features.py).
 """
 
 from __future__ import annotations

@@ -336,10 +336,11 @@ def test_worker_logs_a_line_about_each_model_the_report_at_debug_and_each_warnin
         caplog.clear()
         log_reports(models)
     levels = [record.levelname for record in caplog.records]
-    assert levels == ["INFO"] + ["DEBUG"] * 5 + ["WARNING"] * 2
+    assert levels == ["INFO", "DEBUG", "WARNING", "WARNING"]
     assert all(line.startswith(f"model {models.default.model_version}: ") for line in caplog.messages)
     assert "; float32 on cpu, 1 thread; context " in caplog.messages[0]
     assert caplog.messages[0].endswith("; adapters tone")
+    assert "; dtype: float32: a CPU's, for weights in float32; " in caplog.messages[1]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

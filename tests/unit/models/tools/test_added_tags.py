@@ -33,7 +33,7 @@ TOOLS = [
 @pytest.mark.parametrize("name", TAGS)
 def test_calls_are_written_with_the_tokens_of_their_tags(name: str, is_special: bool) -> None:
     if name == "dsml" and is_special:
-        pytest.skip("no grammar finds such a trigger; the form is not chosen (template_report.py)")
+        pytest.skip("no grammar finds such a trigger; the form is not chosen (template_features.py)")
     backend = type(tiny.tokenizer().backend_tokenizer).from_str(tiny.tokenizer().backend_tokenizer.to_str())
     tags = [AddedToken(tag, normalized=False, special=is_special) for tag in TAGS[name]]
     (backend.add_special_tokens if is_special else backend.add_tokens)(tags)
