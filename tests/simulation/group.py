@@ -49,6 +49,11 @@ class Group:
         if self._heard.pop(process, None) is not None:
             self.rebalance()
 
+    def give_up(self, process: Process) -> None:
+        """LeaveGroup in its name. A process that lives learns of it by its next heartbeat, and joins again."""
+        if self._heard.pop(process, None) is not None:
+            self.rebalance()
+
     def rebalance(self) -> None:
         self.generation += 1
         generation, self._waited_for = self.generation, set(self._heard)

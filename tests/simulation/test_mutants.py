@@ -51,6 +51,7 @@ from tests.simulation.big_erasure import big_erasure
 from tests.simulation.broker import Broker, Writer
 from tests.simulation.deletions import deleting_storm, late_erasures, replayed_deletions
 from tests.simulation.faults import FAULTS, kill, trouble
+from tests.simulation.leaves import false_leaves
 from tests.simulation.mutant import Mutant, enter_at_once, find_broken_promise
 from tests.simulation.scenario import Simulation
 from tests.simulation.storms import (
@@ -280,6 +281,8 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner does not recover the tokens of open answers": Mutant(
         Ownership, "read_log", _recovers_nothing, hint=6
     ),
+    "a worker that lives and is left for is not fenced": Mutant(Broker, "_writer", _fences_none, false_leaves, 2),
+    "its successor writes no fence": Mutant(Ownership, "write_fence", _writes_no_fence, false_leaves, 1),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
     "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=13),
     "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open, hint=4),

@@ -14,6 +14,8 @@ import pytest
 from tests.simulation.big_erasure import big_erasure
 from tests.simulation.deletions import deleting_storm, late_erasures, recalling_deletions, replayed_deletions
 from tests.simulation.faults import inflict, kill, suspend
+from tests.simulation.kinds import Make
+from tests.simulation.leaves import false_leaves, leaving_storm
 from tests.simulation.scenario import Load, Simulation
 from tests.simulation.storms import (
     corrupt_storm,
@@ -43,6 +45,7 @@ from tests.simulation.storms import (
 ROOT = Path(__file__).parents[2]
 STORMS = 1000
 ERASURES = 200
+LEAVES = 150
 DELETIONS = 100
 WIDE = 150
 TOOLS = 100
@@ -73,6 +76,14 @@ for run in deleting_storm(3), deleting_storm(63), routed_storm(5):
 def test_random_faults_on_random_loads_leave_no_trace(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, LEAVES, AT_ONCE))
+@pytest.mark.parametrize("make", [leaving_storm, false_leaves])
+def test_leaves_in_the_name_of_workers_dead_or_living_leave_no_trace(make: Make, first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = make(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
