@@ -11,13 +11,16 @@ from aiokafka import TopicPartition
 
 from app.foreign.source import source_of
 from app.policy.foreign import EgressRules, IntakeRules
+from app.wire.codec import decode
+from app.wire.event import EventType, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
 from tests.foreign_reader import read
 from tests.simulation.broker import Broker, Entry
 
-ASKS, PINGS, ANSWERS, PONGS, WORDS, REPORTS = "asks", "pings", "answers", "pongs", "words", "reports"
-PARTITIONS = {ASKS: 3, PINGS: 1, ANSWERS: 2, PONGS: 1, WORDS: 2, REPORTS: 2}
+ASKS, PINGS, ANSWERS, PONGS, WORDS = "asks", "pings", "answers", "pongs", "words"
+REPORTS, FAILURES = "reports", "failures"
+PARTITIONS = {ASKS: 3, PINGS: 1, ANSWERS: 2, PONGS: 1, WORDS: 2, REPORTS: 2, FAILURES: 1}
 INTAKE = (
     IntakeRules(
         topic=ASKS,
@@ -46,6 +49,7 @@ EGRESS = (
             "sent": "source.sent",
         },
     ),
+    EgressRules(topic=FAILURES, on=("error",), fields={"id": "request_id", "who": "user_id", "why": "error.code"}),
     EgressRules(
         topic=WORDS,
         per="token",
@@ -121,7 +125,7 @@ def wrong_foreign(
                 wrong.append(f"{place} has {made[place]} requests and {letters.get(place, 0)} dead letters")
     wrong += _wrong_egress(broker, ANSWERS, [{"id": t.request_id, "who": t.user_id, "said": t.answer} for t in turns])
     told = [{"id": t.request_id, "said": t.answer} for t in turns if t.user_id == "pinger" and t.request_id in pinged]
-    wrong += _wrong_reports(broker, letters, turns)
+    wrong += _wrong_reports(broker, letters, turns) + _wrong_failures(broker, letters, turns)
     return wrong + _wrong_egress(broker, PONGS, told) + _wrong_words(broker, turns)
 
 
@@ -154,6 +158,20 @@ def _wrong_reports(broker: Broker, letters: Mapping[tuple[str, int, int], int], 
         if not is_right or one["sent"] not in [*may_tell, *may_hide]:
             wrong.append(f"{one} on {REPORTS} is not how {key} has ended")
     return wrong + [f"{key} has {told[key]} records on {REPORTS}" for key in wanted if told[key] != 1]
+
+
+def _wrong_failures(broker: Broker, letters: Mapping[tuple[str, int, int], int], turns: Iterable[Turn]) -> list[str]:
+    """Each request that has failed leaves one record, whoever sent it and however early it was refused, and so does
+    each record that an intake refuses.
+    """
+    events = [decode(TokenEvent, entry.value, entry.headers) for entry in _visible(broker, "tokens")]
+    failed = {(one.user_id, one.request_id) for one in events if one.type is EventType.ERROR}
+    failed -= {(turn.user_id, turn.request_id) for turn in turns}  # by an owner that was fenced
+    told = Counter((one["who"], one["id"]) for one in (json.loads(e.value or b"") for e in _visible(broker, FAILURES)))
+    wrong = [f"{key} has {told.pop(key, 0)} records on {FAILURES}" for key in failed if told[key] != 1]
+    refused = sum(count for (topic, _, _), count in letters.items() if topic in {ASKS, PINGS})
+    left = sum(count for key, count in told.items() if key not in failed)
+    return wrong + ([] if left == refused else [f"{left} records on {FAILURES} are of {refused} that were refused"])
 
 
 def _wrong_words(broker: Broker, turns: Iterable[Turn]) -> list[str]:

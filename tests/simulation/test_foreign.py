@@ -12,6 +12,7 @@ import pytest
 
 from agents import intake
 from agents.intake import _Taking
+from app.answering.containment import Containment
 from app.answering.kept import Kept
 from app.delivery.commits.commit import Commit, LostError
 from app.delivery.record import Outgoing, Record
@@ -151,6 +152,9 @@ MUTANTS: dict[str, Mutant] = {
         Leaving, "leave", _tells_later, foreign_storm, hint=6
     ),
     "a failed answer leaves nothing for readers of errors": Mutant(Leaving, "leave", _tells_no_failure, foreign_storm),
+    "a request that is refused before its answer leaves nothing for readers of errors": Mutant(
+        Containment, "refused", lambda *_: (), foreign_storm
+    ),
     "a record that an intake refuses leaves nothing for readers of errors": Mutant(
         IntakeRecords, "_refusals", _tells_no_refusal, foreign_storm
     ),
@@ -183,4 +187,4 @@ def test_storms_have_foreign_records_of_all_kinds() -> None:
         simulation: Simulation = foreign_storm(seed)
         assert simulation.run().clean
         topics |= {at.topic for at, log in simulation.broker.logs.items() if log.end}
-    assert {"asks", "pings", "answers", "pongs", "words", "reports"} <= topics
+    assert {"asks", "pings", "answers", "pongs", "words", "reports", "failures"} <= topics
