@@ -8,6 +8,7 @@ an erased user none is told. `metadata` is a field of the request itself.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ from app.wire.error import ErrorCode, WireError
 from app.wire.ids import SEPARATOR, tenant_of
 from app.wire.json_codec import MalformedError
 from app.wire.request import Request
+
+log = logging.getLogger(__name__)
 
 INTAKE_SOURCE = "intake-source"
 MOST_BYTES = 16 << 10
@@ -59,20 +62,22 @@ def carried(rules: IntakeRules, fields: Fields, paths: Iterable[str], *, store: 
     return [(INTAKE_SOURCE, value)] if found else []
 
 
-def found_at(fields: Fields, paths: Iterable[str]) -> dict[str, Any]:
-    """What the record has at these paths."""
+def found_at(fields: Fields, paths: Iterable[str]) -> dict[str, msgspec.Raw]:
+    """What the record has at these paths, as JSON; what no JSON can hold is no value."""
     found = {}
     for path in paths:
         try:
             value = at_path(fields, path)
-        except MalformedError:
-            continue
-        if value is not UNSET:
-            found[path] = value
+            if isinstance(value, msgspec.Raw):
+                found[path] = value
+            elif value is not UNSET:
+                found[path] = msgspec.Raw(json_codec.encode(value))
+        except Exception as error:  # noqa: BLE001 - of others, in a schema of theirs
+            log.warning("%s of a record cannot be passed on: %s", quoted([path]), type(error).__name__)
     return found
 
 
-def fitting(found: dict[str, Any]) -> dict[str, Any]:
+def fitting(found: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
     """Without the largest, as long as it is more than what is passed through."""
     sizes = sorted((len(json_codec.encode({path: value})), path) for path, value in found.items())
     kept, left = {}, MOST_BYTES

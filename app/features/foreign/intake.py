@@ -5,6 +5,7 @@ All of it goes into the transaction that moves the intake's offset behind the re
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +24,9 @@ from app.wire.codec import trace_headers_of
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.ids import partition_for, tenant_of
+from models.interface.unexpected import type_and_line
+
+log = logging.getLogger(__name__)
 
 
 class _TooOldError(WireError):
@@ -84,10 +88,18 @@ class IntakeRecords:
         )
 
     def _refusals(self, record: Record, error: WireError, value: bytes | None) -> list[Outgoing]:
-        """What the readers of errors get."""
-        topics, rules = self._topic.refusals, self._topic.rules
-        if not topics:
+        """What the readers of errors get. Whatever the record holds, its dead letter does not depend on this."""
+        try:
+            return self._told(record, error, value) if self._topic.refusals else []
+        except ESCALATING:
+            raise
+        except Exception as unexpected:  # noqa: BLE001 - of this record
+            place = f"{record.topic}[{record.partition}]@{record.offset}"
+            log.warning("%s: its refusal is not told to others: %s", place, type_and_line(unexpected))
             return []
+
+    def _told(self, record: Record, error: WireError, value: bytes | None) -> list[Outgoing]:
+        topics, rules = self._topic.refusals, self._topic.rules
         now, sent_at = self._clock.now(), self._clock.time_of(record.timestamp)
         source = ForeignSource(record.topic, record.partition, record.offset, sent_at)
         fields, is_whole = self._readable(value)
