@@ -24,11 +24,11 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 69_779,
-    "files of the product": 652,
+    "lines of the product": 70_330,
+    "files of the product": 657,
     "lines of packages beside it": 430,
     "lines of the core": 8_890,
-    "lines of the tests": 88_780,
+    "lines of the tests": 88_830,
     "words of documents written by hand": 37_500,
     "loose files in models": 0,
     "circles between rooms of models": 0,

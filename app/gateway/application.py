@@ -22,6 +22,7 @@ from app.gateway.asking.gateway import Gateway, gateway_of
 from app.gateway.asking.openapi import document
 from app.gateway.asking.parameters import IGNORED_HEADER
 from app.gateway.asking.routes import admin, by_url, health, requests, search, socket, users
+from app.gateway.asking.routes.pages import with_pages
 from app.gateway.edge import bounds
 from app.gateway.edge.access_log import AccessLog
 from app.gateway.edge.connections import ByAddress
@@ -84,10 +85,10 @@ def create_application(gateway: Gateway) -> FastAPI:
         application.include_router(one.router)
     if gateway.access.development:
         application.include_router(health.metrics_router)
-    application.router.default = _no_socket(application.router.default)
+    application.router.default = with_pages(gateway.pages, _no_socket(application.router.default))
     application.include_router(page_router)
     application.mount("/assets", StaticFiles(directory=BUILT / "assets"), name="assets")
-    document(application)
+    document(application, lambda: gateway.pages.described)
     return application
 
 

@@ -36,6 +36,7 @@ _QUIET_S = 0.3
 _BACKLOG = 2048
 _SEND_BUFFER = 128 * 1024
 _NOT_UTF8 = "Invalid UTF-8"
+_CUT = "ASGI callable returned without completing response."
 
 
 class GatewayServer(uvicorn.Server):
@@ -264,4 +265,6 @@ class OfPeers(LogLimit):
         if str(record.msg).startswith(_NOT_UTF8):  # of a WebSocket's peer; the traceback is uvicorn's own
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
             record.exc_info = None
+        if record.msg == _CUT:  # on purpose, and whoever did it has counted or logged the cause
+            return False
         return record.exc_info is not None or super().filter(record)

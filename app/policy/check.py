@@ -16,6 +16,7 @@ from app.policy.constants import constant_bytes
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, Policy, PolicyError
 from app.policy.foreign import SOURCE, foreign_mistakes
 from app.policy.mistakes import read_table
+from app.policy.pages import page_mistakes
 from app.policy.templates import literal_bytes
 from app.settings import Settings
 from app.wire.ids import MAX_NAME_LENGTH
@@ -45,6 +46,7 @@ def checked(path: Path, settings: Settings) -> tuple[Policy, list[str]]:
         mistakes += _of_names(policy)
     mistakes += foreign_mistakes(policy.intake, policy.egress, settings.own_topics())
     mistakes += _of_intakes(policy, settings.max_prompt_bytes)
+    mistakes += page_mistakes(policy.pages)
     if policy.guard.pii == "redact":
         mistakes += _of_redaction(policy)
     return policy, mistakes

@@ -10,6 +10,7 @@ import msgspec
 from app.policy.foreign import EgressRules, IntakeRules
 from app.policy.guard_rules import GuardRules
 from app.policy.mistakes import Mistake, url_mistake
+from app.policy.pages import PageRules
 from app.prices import Price
 from app.settings.model import option_mistake
 from app.wire.request import MAX_RECALL, Priority
@@ -313,6 +314,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     guard: GuardRules = GuardRules()
     intake: tuple[IntakeRules, ...] = ()
     egress: tuple[EgressRules, ...] = ()
+    pages: tuple[PageRules, ...] = ()
 
     @property
     def names(self) -> list[str]:

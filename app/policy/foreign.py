@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
 import msgspec
 
 from app.policy.constants import constant_mistakes
-from app.policy.mistakes import Mistake
+from app.policy.mistakes import Mistake, unknown_names
 from app.policy.templates import TemplateError, parts_of, paths_of
-from app.process.near_names import nearest
 from app.wire.codec import PROMPTS
 from app.wire.event import ErrorInfo, TokenEvent
 from app.wire.ids import MAX_REQUEST_ID_LENGTH, MAX_USER_LENGTH, SEPARATOR, is_user_id, tenant_of
@@ -73,8 +72,8 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         yield from _topic_mistakes(self.topic)
         known = set(Request.__struct_fields__)
         settable = known - {"request_id", "user_id"}
-        yield from _unknown("fields", self.fields, known)
-        yield from _unknown("constants", self.constants, settable)
+        yield from unknown_names("fields", self.fields, known)
+        yield from unknown_names("constants", self.constants, settable)
         if not {*self.fields, *self.constants, *self.templates}.intersection(PROMPTS):
             yield Mistake("fields constants templates", f"fields: needs one of {', '.join(PROMPTS)}")
         yield from self._of_templates()
@@ -101,7 +100,7 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return {*self.fields.values(), *(path for text in self.templates.values() for path in paths_of(text))}
 
     def _of_templates(self) -> Iterator[Mistake]:
-        yield from _unknown("templates", self.templates, TEMPLATED)
+        yield from unknown_names("templates", self.templates, TEMPLATED)
         for name, text in self.templates.items():
             try:
                 parts_of(text)
@@ -169,7 +168,7 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         elif self.per == "token" and "done" not in self.on:
             yield Mistake("per on", "on: per = 'token' tells what is written of all answers, so 'done' belongs there")
         known = _OF_TURNS if self.per == "answer" else _OF_TOKENS
-        for one in _unknown("fields", [path.partition(".")[0] for path in self.fields.values()], known | _PASSED):
+        for one in unknown_names("fields", [path.partition(".")[0] for path in self.fields.values()], known | _PASSED):
             yield Mistake("per", one.why)
         for path in self.fields.values():
             name, dot, inner = path.partition(".")
@@ -223,13 +222,3 @@ def _topic_mistakes(topic: str) -> Iterator[Mistake]:
         yield Mistake("topic", f"topic: {topic!r} is a topic of Parley's own")
     if topic in _OF_KAFKA:
         yield Mistake("topic", f"topic: {topic!r} is a topic of Kafka's own")
-
-
-def _unknown(table: str, names: Iterable[str], known: Iterable[str]) -> Iterator[Mistake]:
-    """The names that are readable are judged, whether all are or not."""
-    known = sorted(known)
-    for name in names:
-        if name not in known:
-            near = nearest(name, known)
-            meant = "there are" if near is None else f"did you mean {near!r}? There are"
-            yield Mistake("", f"{table}: {name!r} is not known; {meant} {', '.join(known)}")

@@ -7,6 +7,7 @@ read, unless it is about one that cannot.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from types import NoneType, UnionType
@@ -123,6 +124,16 @@ class _Reader:
 
     def _add(self, path: str, why: str) -> None:
         self.mistakes.append(f"{path}: {why}")
+
+
+def unknown_names(table: str, names: Iterable[str], known: Iterable[str]) -> Iterator[Mistake]:
+    """The names that are readable are judged, whether all are or not."""
+    known = sorted(known)
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            meant = "there are" if near is None else f"did you mean {near!r}? There are"
+            yield Mistake("", f"{table}: {name!r} is not known; {meant} {', '.join(known)}")
 
 
 def url_mistake(url: str) -> str | None:

@@ -44,6 +44,12 @@ def _on_one_line(text: bytes) -> bytes:
     return text
 
 
+class CutError(Exception):
+    """What a stream was to say cannot be said any more: its connection is cut, so that its reader does not take what it
+    has for the whole.
+    """
+
+
 class EventStream(Response):
     media_type = "text/event-stream"
 
@@ -55,9 +61,10 @@ class EventStream(Response):
         closed: Callable[[], None],
         valid_s: float | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
+        media_type: str = media_type,
     ) -> None:
         """`valid_s`: seconds after which the stream is cut; None for never. `headers`: beside those of every stream."""
-        super().__init__(headers={**_HEADERS, **headers})
+        super().__init__(headers={**_HEADERS, **headers}, media_type=media_type)
         del self.headers["content-length"]
         self._chunks = chunks
         self._stall_s = stall_s
@@ -94,6 +101,8 @@ class EventStream(Response):
                             stall.set(self._stall_s)
                             await send({"type": "http.response.body", "body": part, "more_body": True})
                             stall.clear()
+        except CutError:
+            return
         except ApiError:  # too much waits for readers of this caller: it can continue as one that has stalled
             self._metrics.stalled.inc()
             return

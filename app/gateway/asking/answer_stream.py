@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 
 from starlette.requests import Request as HttpRequest
@@ -15,14 +15,14 @@ from app.gateway.asking.parameters import ignored_header
 from app.gateway.callers.access import Caller
 from app.gateway.callers.identity import Identity
 from app.gateway.edge import bounds
-from app.gateway.edge.errors import ApiError, error_of, invalid
+from app.gateway.edge.errors import ApiError, error_of, invalid, refused
 from app.wire.error import ErrorCode
 from app.wire.event import EventType, TokenEvent
 from app.wire.ids import is_request_id
 from app.wire.request import Request
 
 _LARGEST_INDEX = 2**53
-_RETRY = b"retry: 1000\n\n"
+RETRY = b"retry: 1000\n\n"
 
 
 class AnswerStreams:
@@ -40,6 +40,14 @@ class AnswerStreams:
         """
         if is_reconnect(http):
             return await self._again(http, body.request_id)
+        asked = await self.send(body)
+        # A comment leaves with the headers: an answer that waits shows its client that it does.
+        return self._opened(asked.request_id, 0, RETRY + KEEP_ALIVE, headers_of(asked, ignored))
+
+    async def send(self, body: AskBody) -> Request:
+        """Send the request, with a stream that is open, which is the caller's to close. Raises `ApiError`; nothing is
+        sent if too many streams are open.
+        """
         gateway, limits = self._gateway, self._gateway.limits
         store, conversation = gateway.settings.gateway_store, self._caller.conversation
         asked = body.request(self._identity, store=store, conversation=conversation)
@@ -50,8 +58,7 @@ class AnswerStreams:
         except BaseException:
             limits.close_stream(self._identity)
             raise
-        # A comment leaves with the headers: an answer that waits shows its client that it does.
-        return self._opened(asked.request_id, 0, _RETRY + KEEP_ALIVE, headers_of(asked, ignored))
+        return asked
 
     async def _again(self, http: HttpRequest, request_id: str | None) -> Response:
         if not is_request_id(request_id):
@@ -65,12 +72,14 @@ class AnswerStreams:
         A reconnect of an `EventSource` that has the end gets 204, which stops it. The last id of a stream is therefore
         one behind the end.
         """
-        if after and await self._is_behind_the_end(request_id, after):
+        if await self.is_behind_the_end(request_id, after):
             return Response(status_code=204)
         self._gateway.limits.open_stream(self._identity)
-        return self._opened(request_id, after, _RETRY, {})
+        return self._opened(request_id, after, RETRY, {})
 
-    async def _is_behind_the_end(self, request_id: str, after: int) -> bool:
+    async def is_behind_the_end(self, request_id: str, after: int) -> bool:
+        if not after:
+            return False
         answer = await self._gateway.follower.answer(self._identity.user_id, request_id)
         return answer is not None and answer.end is not None and after > answer.end.next_index
 
@@ -110,13 +119,52 @@ def is_reconnect(request: HttpRequest) -> bool:
 def index_after(request: HttpRequest, starting_after: str | None = None) -> int:
     """Where the caller goes on, by `Last-Event-ID` or `starting_after`; raises `ApiError`."""
     text = request.headers.get("last-event-id") or starting_after
-    if text is None:
-        return 0
+    return 0 if text is None else index_of(text)
+
+
+def index_of(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > _LARGEST_INDEX:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, "starting_after: must be the `id` of an event", param="starting_after"
         )
     return int(text)
+
+
+async def events_to_done(
+    gateway: Gateway,
+    user_id: str,
+    request_id: str,
+    after: int = 0,
+    notices: Collection[str] = (),
+    *,
+    tells_rest: bool = False,
+) -> AsyncGenerator[list[TokenEvent], None]:
+    """The events of the answer and these notices, up to its `done`; an empty list is a keep-alive.
+
+    Raises `ApiError` for every other end, and where a part is retracted that its reader has. `tells_rest`: what came
+    together with an error is told before it.
+    """
+    position = after
+    async with aclosing(gateway.follower.events(user_id, request_id, after)) as batches:
+        async for batch in batches:
+            events = [event for event in batch if event.notice is None or event.notice.code in notices]
+            for number, event in enumerate(events):
+                if event.error is not None:
+                    if tells_rest:
+                        yield events[:number]
+                    raise refused(event.error.code, event.error.message)
+                if (event.index or 0) < position:
+                    raise _elsewhere(request_id, "a part of the answer was retracted")
+                position = event.next_index
+            yield events
+            if events and events[-1].is_end:
+                return
+    raise _elsewhere(request_id, "this gateway is shutting down")
+
+
+def _elsewhere(request_id: str, why: str) -> ApiError:
+    message = f"{why}; the answer is at /v1/requests/{request_id}"
+    return ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=1)
 
 
 async def _chunks(

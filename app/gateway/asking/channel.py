@@ -62,11 +62,13 @@ class CancelMessage(_About, frozen=True, kw_only=True, tag="cancel"):
 
 
 Message: TypeAlias = AskMessage | FollowMessage | UnfollowMessage | CancelMessage
+AnyMessage: TypeAlias = Message | AskBody
+"""A page of the policy has messages of its own, which ask."""
 
 
-def _check(message: Message) -> None:
+def _check(message: AnyMessage) -> None:
     """Raises `ApiError`."""
-    if isinstance(message, AskMessage):
+    if isinstance(message, AskBody):
         return
     if not is_request_id(message.request_id):
         raise _wrong(f"request_id: must be {REQUEST_ID_FORM}", "request_id")
@@ -83,25 +85,29 @@ class Channel:
 
     def __init__(self, gateway: Gateway, socket: WebSocket, holder: str) -> None:
         """`holder`: the subject of the key with which it was opened."""
+        self.kind: Any = Message
         self._gateway = gateway
         self._holder = holder
         self._socket = socket
         self._following: dict[_Key, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
-        self._stalled = asyncio.Event()
-        self._expired = False
+        self._ending = asyncio.Event()
+        self._code = RESTARTS
 
     async def serve(self, valid_s: float | None = None) -> None:
-        """Serve until the client leaves or stalls, the gateway stops, or `valid_s` seconds have passed."""
+        """Serve until the client leaves or stalls, an answer cuts it, the gateway stops, or `valid_s` seconds have
+        passed.
+        """
         receiving = asyncio.create_task(self._receive(), name="messages of a socket")
-        stalling = asyncio.create_task(self._stalled.wait(), name="stall of a socket")
+        ending = asyncio.create_task(self._ending.wait(), name="end of a socket")
         try:
-            done, _ = await asyncio.wait({receiving, stalling}, timeout=valid_s, return_when=asyncio.FIRST_COMPLETED)
-            self._expired = not done
+            done, _ = await asyncio.wait({receiving, ending}, timeout=valid_s, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                self._code = UNAUTHORIZED
         finally:
             receiving.cancel()
-            stalling.cancel()
-            await asyncio.gather(receiving, stalling, return_exceptions=True)
+            ending.cancel()
+            await asyncio.gather(receiving, ending, return_exceptions=True)
         if not receiving.cancelled():
             receiving.result()
 
@@ -115,13 +121,11 @@ class Channel:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._stalled.is_set():
+        if self._code == TOO_SLOW:
             self._gateway.metrics.stalled.inc()
         if self._socket.client_state is not WebSocketState.CONNECTED:
             return
-        code = TOO_SLOW if self._stalled.is_set() else UNAUTHORIZED if self._expired else RESTARTS
-        if kind is not None:
-            code = FAILED
+        code = self._code if kind is None else FAILED
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._socket.close(code)
@@ -138,8 +142,8 @@ class Channel:
             ref, message = None, None
             try:
                 raw = frame.get("text") or frame.get("bytes") or ""
-                message, ignored = await read_message(self._gateway, self._holder, raw, Message)
-                ref = message.ref
+                message, ignored = await read_message(self._gateway, self._holder, raw, self.kind)
+                ref = getattr(message, "ref", None)
                 _check(message)
                 await self._handle(message, ignored)
                 self._gateway.limits.return_body(self._holder)
@@ -150,19 +154,19 @@ class Channel:
             except Exception as failure:  # noqa: BLE001 - what one message holds ends no other answer
                 await self._refuse(ref, message, error_of(failure, "a message of a WebSocket"))
 
-    async def _refuse(self, ref: str | None, message: Message | None, error: ApiError) -> None:
+    async def _refuse(self, ref: str | None, message: AnyMessage | None, error: ApiError) -> None:
         self._gateway.audit_trail.denied(self._socket, error)
         reply: dict[str, Any] = {"type": "refused", "ref": ref, **error.body}
-        if message is not None and not isinstance(message, AskMessage):
+        if message is not None and not isinstance(message, AskBody):
             reply["request_id"] = message.request_id
         if error.retry_after_s is not None:
             reply["retry_after_s"] = round(error.retry_after_s, 1)
         await self._send(reply)
 
-    async def _handle(self, message: Message, ignored: list[str]) -> None:
+    async def _handle(self, message: AnyMessage, ignored: list[str]) -> None:
         caller = await self._gateway.access.caller(self._socket)
         identity = caller.identity(message.user_id)
-        if isinstance(message, AskMessage):
+        if isinstance(message, AskBody):
             return await self._ask(message, identity, caller.conversation, ignored)
         self._gateway.limits.admit_lookup(identity)
         key = (identity.user_id, message.request_id)
@@ -181,7 +185,7 @@ class Channel:
                 await self._send({"type": "cancelling", "ref": message.ref, "request_id": message.request_id})
         return None
 
-    async def _ask(self, message: AskMessage, identity: Identity, conversation: str | None, ignored: list[str]) -> None:
+    async def _ask(self, message: AskBody, identity: Identity, conversation: str | None, ignored: list[str]) -> None:
         store = self._gateway.settings.gateway_store
         asked = message.request(identity, store=store, conversation=conversation)
         self._gateway.limits.follow(self._holder, identity)
@@ -191,7 +195,7 @@ class Channel:
             reply: dict[str, Any] = {"request_id": asked.request_id, "conversation_id": asked.conversation_id}
             if ignored:
                 reply["ignored"] = ignored
-            await self._send({"type": "asked", "ref": message.ref, **reply})
+            await self._send({"type": "asked", "ref": getattr(message, "ref", None), **reply})
         except BaseException:
             self._gateway.limits.unfollow(self._holder, identity)
             raise
@@ -230,13 +234,19 @@ class Channel:
             await events.aclose()
 
     async def _send(self, reply: dict[str, Any] | TokenEvent) -> None:
-        text = _encoder.encode(reply).decode()
+        await self._send_text(_encoder.encode(reply).decode())
+
+    async def _send_text(self, text: str) -> None:
         try:
             with unsent(self._socket.scope, len(text)):
                 async with asyncio.timeout(bounds.STALL_S), self._turn:
                     await self._socket.send_text(text)
         except (TimeoutError, ApiError):
-            self._stalled.set()
+            self._end(TOO_SLOW)
             raise WebSocketDisconnect(TOO_SLOW) from None
         except RuntimeError:  # raised by Starlette if another task has noticed that the connection is closed
             raise WebSocketDisconnect(GONE) from None
+
+    def _end(self, code: int) -> None:
+        self._code = code
+        self._ending.set()

@@ -21,6 +21,7 @@ from app.gateway.answers.sent import SentRequests
 from app.gateway.asking.accounts import Accounts
 from app.gateway.asking.audit_trail import AuditTrail
 from app.gateway.asking.models import ServedModels, context_lengths
+from app.gateway.asking.pages import Pages
 from app.gateway.asking.producer import RequestProducer
 from app.gateway.asking.searching import Searching
 from app.gateway.asking.tenants import TenantLimits
@@ -85,6 +86,7 @@ class Gateway:
         adapters = adapter_folders(settings.adapters)
         self.models = ServedModels(settings.models, context_lengths(settings), adapters=adapters)
         self.models.use(policy)
+        self.pages = Pages(policy)
         self.backlog = Backlog(settings, partitions, self.models.serve)
         self.admission = Admission(self.limits, self.backlog, self.directory, self.links)
         self.searching = Searching(settings)
@@ -92,7 +94,7 @@ class Gateway:
         self.tenants = TenantLimits(settings, policy, self.models, partitions, lambda: self.live.partitions)
         self._watch = None
         if settings.policy is not None:
-            self._watch = PolicyWatch(settings, policy, (self.models, self.tenants))
+            self._watch = PolicyWatch(settings, policy, (self.models, self.tenants, self.pages))
         self._following: list[asyncio.Task[None]] = []
         self.erasures = ErasureBook(settings, partitions, self._drop, self._withdraw)
         self.asked = AskedRequests(settings, self.erasures, partitions, self.metrics)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -38,6 +38,7 @@ _WHY = {
 _OF_ALL = (400, 401, 403, 429, 503)
 _EVENT = {"type": "object", "required": ["data"], "properties": {"id": _TEXT, "data": _TEXT}}
 EVENTS = {"text/event-stream": {"schema": _EVENT}}
+TEXT = {"text/plain": {"schema": _TEXT}}
 
 
 def shape(**fields: str | list[str]) -> dict[str, Any]:
@@ -54,10 +55,25 @@ def replies(content: dict[str, Any], *refusals: int, status: int = 200) -> Repli
     return replies
 
 
-def document(application: FastAPI) -> None:
+def schema_of(record_type: type) -> dict[str, object]:
+    """The body's schema for the OpenAPI document."""
+    (schema,), parts = msgspec.json.schema_components([record_type], ref_template="#/components/schemas/{name}")
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(schema, parts)}}}}
+
+
+def _inlined(schema: object, parts: dict[str, object]) -> object:
+    """Replace references by their targets: FastAPI does not know these types."""
+    if isinstance(schema, dict):
+        if reference := schema.get("$ref"):
+            return _inlined(parts[reference.rpartition("/")[2]], parts)
+        return {name: _inlined(value, parts) for name, value in schema.items()}
+    return [_inlined(one, parts) for one in schema] if isinstance(schema, list) else schema
+
+
+def document(application: FastAPI, pages: Callable[[], dict[str, Any]]) -> None:
     """Describe authentication, and remove FastAPI's own form of validation errors, which is never sent.
 
-    `/openapi.json` needs no key, so its 100 KB are written once.
+    `/openapi.json` needs no key, so its 100 KB are written once, and once more when the policy has other `pages`.
     """
     generate = application.openapi
 
@@ -74,12 +90,15 @@ def document(application: FastAPI) -> None:
             application.openapi_schema = schema
         return application.openapi_schema or {}
 
-    @cache
-    def written() -> bytes:
-        return msgspec.json.encode(openapi())
+    known: dict[str, Any] = {}
+    written = b""
 
     async def reply(_: Request) -> Response:
-        return Response(written(), media_type="application/json")
+        nonlocal known, written
+        if not written or known is not pages():
+            known, whole = pages(), openapi()
+            written = msgspec.json.encode({**whole, "paths": {**whole["paths"], **known}})
+        return Response(written, media_type="application/json")
 
     application.openapi = openapi  # type: ignore[method-assign]
     application.add_route("/openapi.json", reply, include_in_schema=False)

@@ -55,6 +55,19 @@ async def read_parameters(request: Request, record_type: type[T]) -> tuple[T, li
     return parsed
 
 
+def read_query(request: Request, record_type: type[T], aliases: Mapping[str, str]) -> tuple[T, list[str]]:
+    """The parameters of the query as a body, as `read_parameters`; `aliases` are further names of fields."""
+    given: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        field = aliases.get(name, name)
+        if field in given:
+            raise invalid(name, "is there twice" if name == field else f"is another name of {field}")
+        given[field] = value
+    raw = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in given.items()}
+    ignored = check_parameters(raw, record_type.__struct_encode_fields__)
+    return convert(given, record_type, strict=False), ignored
+
+
 async def read_message(gateway: Gateway, holder: str, raw: str | bytes, record_type: Any) -> tuple[Any, list[str]]:
     """A message of a WebSocket, as a body is read: its holder is charged. Raises `ApiError`.
 
@@ -144,17 +157,17 @@ async def _parsed(raw: bytes | bytearray | str, record_type: Any) -> tuple[Any, 
 def _steps(raw: bytes | bytearray | str, record_type: Any) -> Generator[None, None, tuple[Any, list[str]]]:
     _check(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw)
     fields = _decoded(raw, dict[str, msgspec.Raw])
-    names = getattr(record_type, "__struct_fields__", None)  # none of a union
+    names = getattr(record_type, "__struct_encode_fields__", ())  # none of a union
     ignored: Ignored = {}
-    vain = [] if names is None else check_parameters(fields, names)
-    _check_counts(fields)
+    vain = check_parameters(fields, names) if names else []
+    _check_counts(fields, dict(zip(getattr(record_type, "__struct_fields__", ()), names, strict=True)))
     yield
     value = _decoded_fields(raw, fields)
     yield
     value = as_written(value, record_type, ignored)
     yield
     message = convert(value, record_type)
-    if names is None:
+    if not names:
         vain = check_parameters(fields, {*message.__struct_fields__, message.__struct_config__.tag_field or ""})
     yield
     return message, [*vain, *named(ignored)]
@@ -171,9 +184,10 @@ def _check(text: bytes | bytearray) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the body is {error}") from None
 
 
-def _check_counts(fields: Mapping[str, msgspec.Raw]) -> None:
+def _check_counts(fields: Mapping[str, msgspec.Raw], spelled: Mapping[str, str]) -> None:
     """Before what is refused anyway is decoded: 20,000 small messages would hold the event loop for 0.1 s."""
-    for name, (most, why) in _MOST.items():
+    for field, (most, why) in _MOST.items():
+        name = spelled.get(field, field)
         value = bytes(fields.get(name, b""))
         if value.startswith(b"["):
             elements = _decoded(value, list[msgspec.Raw])
@@ -237,18 +251,3 @@ def _wrong(error: msgspec.ValidationError) -> ApiError:
     path = _PATH.search(message)
     param = path[1] if path and path[1] else None
     return ApiError(ErrorCode.INVALID_REQUEST, message.replace("`$.", "`"), param=param)
-
-
-def schema_of(record_type: type) -> dict[str, object]:
-    """The body's schema for the OpenAPI document."""
-    (schema,), parts = msgspec.json.schema_components([record_type], ref_template="#/components/schemas/{name}")
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(schema, parts)}}}}
-
-
-def _inlined(schema: object, parts: dict[str, object]) -> object:
-    """Replace references by their targets: FastAPI does not know these types."""
-    if isinstance(schema, dict):
-        if reference := schema.get("$ref"):
-            return _inlined(parts[reference.rpartition("/")[2]], parts)
-        return {name: _inlined(value, parts) for name, value in schema.items()}
-    return [_inlined(one, parts) for one in schema] if isinstance(schema, list) else schema

@@ -150,7 +150,8 @@ class Counting(Middleware):
                 headers = MutableHeaders(scope=message)
                 for name, value in _SAFE.items():
                     headers.setdefault(name, value)
-                if scope["path"].startswith("/v1/"):  # what it says is for its caller, and may be erased
+                # What is for its caller may be erased.
+                if scope["path"].startswith("/v1/") or "caller" in scope.get("state", ()):
                     headers.setdefault("Cache-Control", "no-store")
                 # Route templates, because raw paths would create a series each.
                 route = getattr(scope.get("route"), "path", "other")

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
+from app.gateway.asking.answer_stream import events_to_done
 from app.gateway.asking.gateway import Gateway
 from app.gateway.asking.producer import RecordHeaders
-from app.gateway.edge.errors import ApiError, refused
-from app.wire.error import ErrorCode
+from app.gateway.edge.errors import ApiError
 from app.wire.event import DEGRADED, FALLBACK, TokenEvent
 from app.wire.request import Request
 
@@ -69,38 +69,22 @@ class Completion:
 
         Raises `ApiError` for every other end.
         """
-        streams = [self._choice(request) for request in self._requests]
+        streams = [events_to_done(self._gateway, one.user_id, one.request_id, notices=_SHOWN) for one in self._requests]
         try:
             async with aclosing(merged(streams)) as events:
                 async for number, batch in events:
                     if batch and batch[-1].is_end:
                         self._open.discard(number)
                     yield number, batch
-        except ApiError:
+        except ApiError as error:
             if len(self._requests) > 1:
                 await self._cancel()
-            raise
+            raise self._in_callers_words(error) from None
         except (asyncio.CancelledError, GeneratorExit):
             # The caller has left. The cancels are sent without it.
             if self._open and not self._gateway.settings.gateway_keep:
                 self._gateway.spawn(self._cancel())
             raise
-
-    async def _choice(self, asked: Request) -> AsyncGenerator[list[TokenEvent], None]:
-        position = 0
-        async with aclosing(self._gateway.follower.events(asked.user_id, asked.request_id)) as batches:
-            async for batch in batches:
-                events = [event for event in batch if event.notice is None or event.notice.code in _SHOWN]
-                for event in events:
-                    if event.error is not None:
-                        raise self._in_callers_words(refused(event.error.code, event.error.message))
-                    if (event.index or 0) < position:
-                        raise _elsewhere(asked, "a part of the answer was retracted")
-                    position = event.next_index
-                yield events
-                if events and events[-1].is_end:
-                    return
-        raise _elsewhere(asked, "this gateway is shutting down")
 
     async def _cancel(self) -> None:
         """Cancel the open choices. The error is reported already; a cancel that fails only wastes the rest of an
@@ -112,11 +96,6 @@ class Completion:
         for failure in await asyncio.gather(*cancels, return_exceptions=True):
             if isinstance(failure, BaseException) and not isinstance(failure, ApiError):
                 raise failure
-
-
-def _elsewhere(asked: Request, why: str) -> ApiError:
-    message = f"{why}; the answer is at /v1/requests/{asked.request_id}"
-    return ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=1)
 
 
 async def merged(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:

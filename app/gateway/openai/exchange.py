@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from app.gateway.answers.follow import KEEP_ALIVE_S
 from app.gateway.answers.sse import KEEP_ALIVE, EventStream
+from app.gateway.asking.first_events import ended, for_a_status
 from app.gateway.asking.gateway import Gateway
 from app.gateway.asking.parameters import ignored_header
 from app.gateway.asking.producer import RecordHeaders
@@ -117,10 +118,8 @@ class Exchange:
         events = completion.events()
         first = asyncio.create_task(_first(events), name="first events of a stream")
         try:
-            await while_connected(self._http, _for_a_status(first))
+            await for_a_status(self._http, first, events, STATUS_S)
         except BaseException:
-            await _ended(first)
-            await events.aclose()
             limits.close_stream(identity)
             raise
 
@@ -152,18 +151,6 @@ async def _first(events: AsyncGenerator[ChoiceEvents, None]) -> ChoiceEvents:
     return 0, []
 
 
-async def _for_a_status(first: asyncio.Task[ChoiceEvents]) -> None:
-    """Wait for the first events: until then a failure can still become the reply's status."""
-    done, _ = await asyncio.wait({first}, timeout=STATUS_S)
-    if done:
-        first.result()
-
-
-async def _ended(first: asyncio.Task[ChoiceEvents]) -> None:
-    first.cancel()
-    await asyncio.gather(first, return_exceptions=True)
-
-
 async def _chunks(
     reply: Reply, first: asyncio.Task[ChoiceEvents], events: AsyncGenerator[ChoiceEvents, None]
 ) -> AsyncGenerator[bytes, None]:
@@ -174,7 +161,7 @@ async def _chunks(
                     yield KEEP_ALIVE
                     await asyncio.wait({first}, timeout=KEEP_ALIVE_S)
             finally:
-                await _ended(first)
+                await ended(first)
             yield b"".join(reply.first_chunks()) + b"".join(reply.chunks(*first.result()))
             async for more in events:
                 yield b"".join(reply.chunks(*more)) or KEEP_ALIVE

@@ -6,7 +6,6 @@ are served, and a page sends no key on its own. `HEAD` is refused, because it wo
 
 from __future__ import annotations
 
-import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,8 +14,7 @@ from app.gateway.asking.answer_stream import AnswerStreams, is_reconnect
 from app.gateway.asking.ask import AskBody
 from app.gateway.asking.gateway import gateway_of
 from app.gateway.asking.openapi import EVENTS, replies
-from app.gateway.asking.parameters import check_parameters
-from app.gateway.asking.reading import convert
+from app.gateway.asking.reading import read_query
 from app.gateway.edge.errors import ApiError, invalid
 from app.gateway.edge.http import is_head
 from app.wire.error import ErrorCode
@@ -36,23 +34,10 @@ async def chat(request: Request) -> Response:
         raise ApiError(ErrorCode.INVALID_REQUEST, "HEAD is not supported here: it would send the prompt", status=405)
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
-    body, ignored = _body(request)
+    body, ignored = read_query(request, AskBody, {"query": "prompt"})
+    if body.prompt is None:
+        raise invalid("prompt", "is missing")
     identity = caller.identity()
     if is_reconnect(request) and body.request_id is None:
         return Response(status_code=204)
     return await AnswerStreams(gateway, caller, identity).ask(request, body, ignored)
-
-
-def _body(request: Request) -> tuple[AskBody, list[str]]:
-    """The parameters as a body, and the names of those that have no effect; raises `ApiError`."""
-    given: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        field = "prompt" if name == "query" else name
-        if field in given:
-            raise invalid(name, "is there twice" if name == field else "is another name of prompt")
-        given[field] = value
-    if "prompt" not in given:
-        raise invalid("prompt", "is missing")
-    raw = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in given.items()}
-    ignored = check_parameters(raw, AskBody.__struct_fields__)
-    return convert(given, AskBody, strict=False), ignored

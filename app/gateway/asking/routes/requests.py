@@ -11,8 +11,8 @@ from starlette.responses import Response
 from app.gateway.asking.answer_stream import AnswerStreams, headers_of, index_after, wants_events
 from app.gateway.asking.ask import AskBody
 from app.gateway.asking.gateway import Gateway, gateway_of
-from app.gateway.asking.openapi import EVENTS, replies, shape
-from app.gateway.asking.reading import read_parameters, schema_of
+from app.gateway.asking.openapi import EVENTS, replies, schema_of, shape
+from app.gateway.asking.reading import read_parameters
 from app.gateway.callers.access import Caller
 from app.gateway.callers.identity import Identity
 from app.gateway.edge.errors import ApiError, invalid, json_response

@@ -19,13 +19,14 @@ connection expires, the gateway closes it with the code 3000 (unauthorized).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from fastapi import APIRouter
 from starlette.websockets import WebSocket
 
 from app.gateway.asking.channel import Channel
-from app.gateway.asking.gateway import gateway_of
+from app.gateway.asking.gateway import Gateway, gateway_of
 from app.gateway.edge.errors import ApiError
 
 router = APIRouter(prefix="/v1", tags=["requests"])
@@ -35,6 +36,11 @@ SUBPROTOCOL = "parley"
 
 @router.websocket("/ws")
 async def talk(socket: WebSocket) -> None:
+    await serve_socket(socket, Channel)
+
+
+async def serve_socket(socket: WebSocket, opened: Callable[[Gateway, WebSocket, str], Channel]) -> None:
+    """Serve one connection, if its caller may have it."""
     gateway = gateway_of(socket)
     with ExitStack() as held:
         try:
@@ -45,5 +51,5 @@ async def talk(socket: WebSocket) -> None:
             await socket.send_denial_response(error.response())
             return
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope["subprotocols"] else None)
-        async with Channel(gateway, socket, caller.holder) as channel:
+        async with opened(gateway, socket, caller.holder) as channel:
             await channel.serve(caller.valid_s)

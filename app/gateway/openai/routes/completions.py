@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.gateway.asking.gateway import Gateway, gateway_of
-from app.gateway.asking.openapi import EVENTS, replies, shape
-from app.gateway.asking.reading import read_parameters, schema_of
+from app.gateway.asking.openapi import EVENTS, replies, schema_of, shape
+from app.gateway.asking.reading import read_parameters
 from app.gateway.callers.identity import Identity
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.chat_reply import ChatReply

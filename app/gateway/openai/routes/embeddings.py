@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.gateway.asking.gateway import gateway_of
-from app.gateway.asking.openapi import replies, shape
+from app.gateway.asking.openapi import replies, schema_of, shape
 from app.gateway.asking.parameters import ignored_header
-from app.gateway.asking.reading import read_parameters, schema_of
+from app.gateway.asking.reading import read_parameters
 from app.gateway.edge.errors import encoded, invalid, json_response
 from app.gateway.edge.while_connected import while_connected
 from models.files.checkpoint import is_folder
