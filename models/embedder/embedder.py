@@ -19,8 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from models.embedder.minilm import NAME as MINILM
-from models.embedder.minilm import find_minilm
 from models.embedder.recipe import EmbedderError
 from models.embedder.spare_time import SpareTime, idle_s
 
@@ -195,9 +193,9 @@ def load_embedder(name: str, *, background: bool = False) -> Embedder:
     """`minilm`, a folder, or a Hugging Face name. Takes seconds: call it in a thread. Raises `EmbedderError`."""
     if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
         raise EmbedderError(f"embedder '{name}': there is no such folder")
-    checkpoint = find_minilm() if name == MINILM else Path(name).expanduser()
     try:
-        from models.embedder.loading import load_encoder
+        from models.embedder.loading import MINILM, find_minilm, load_encoder
     except ImportError as error:
         raise EmbedderError(f"embedder '{name}': {error}; install parley again") from None
+    checkpoint = find_minilm() if name == MINILM else Path(name).expanduser()
     return Embedder(name, load_encoder(name, str(checkpoint), script=background), background=background)

@@ -10,7 +10,7 @@ import pytest
 
 from models.embedder.auto import load_auto
 from models.embedder.bert import load_bert
-from models.embedder.minilm import find_minilm
+from models.embedder.loading import find_minilm
 from models.embedder.recipe import read_recipe
 from tests.unit.models.embedder.tiny_encoder import write_encoder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from models.embedder import EmbedderError, load_embedder
-from models.embedder.minilm import PACKAGE, SHA256, VERSION, find_minilm
+from models.embedder.loading import PACKAGE, SHA256, VERSION, find_minilm
 
 
 class Installed:
