@@ -47,7 +47,7 @@ class Deaths:
             async with Watch(self._settings) as watch:
                 for way in WAYS:
                     await self._start(way)
-                load = Load(self._settings, per_s=1.2, users=16, ask=question)
+                load = Load(self._settings, per_s=1.0, users=24, ask=question)
                 async with load:
                     for _ in range(kills):
                         for way in WAYS:
@@ -67,7 +67,7 @@ class Deaths:
         await asyncio.to_thread(self._workers[way].wait_joined)
 
     async def _kill(self, way: str, watch: Watch) -> None:
-        await asyncio.sleep(4 + self._chance.random())
+        await asyncio.sleep(2 + 2 * self._chance.random())
         before = len(watch.silences)
         watch.interrupted()
         await asyncio.to_thread(self._workers[way].kill)
