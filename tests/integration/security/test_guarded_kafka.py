@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,28 @@ async def test_a_worker_that_logs_in_answers(guarded: Guarded, tmp_path: Path) -
             assert answer.text
             assert [turn.answer for turn in await client.turns_of(user, 1)] == [answer.text]
         assert worker.stop() == 0
+    assert PASSWORD not in worker.log.read_text()
+
+
+@pytest.mark.parametrize("way", ["SCRAM-SHA-512", "OAUTHBEARER", "certificate"])
+async def test_a_watcher_logs_in_as_its_worker_does(
+    kafka: GuardedKafka, guarded: Guarded, oauth: TokenServer, tmp_path: Path, way: str
+) -> None:
+    values: dict[str, Any] = {"kafka_sasl_mechanism": way}
+    if way == "OAUTHBEARER":
+        values["kafka_oauth_url"] = oauth.url
+    elif way == "certificate":
+        none = dict.fromkeys(("kafka_sasl_mechanism", "kafka_username", "kafka_password"), "")
+        values = {"broker": kafka.by_certificate, "kafka_cert_file": kafka.client_cert, **none}
+    settings = guarded(topic_prefix=f"watched-{way}-", **values)
+    await create_topics(settings)
+    with WorkerProcess(settings, tmp_path / "worker.log") as worker:
+        worker.wait_owning(2)
+        await asyncio.sleep(2.0)
+        worker.kill()
+        async with asyncio.timeout(6.0):
+            while "the group goes on without it" not in worker.log.read_text():
+                await asyncio.sleep(0.05)
     assert PASSWORD not in worker.log.read_text()
 
 
