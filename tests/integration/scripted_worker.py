@@ -24,7 +24,8 @@ from models.interface.generation import FinishReason, Usage
 @dataclass
 class ScriptedWorker:
     """Half of the words are reasoning if a request asks for some. `wait` in a prompt stops the answer there until it is
-    cancelled, `hang` for ever, and `pause` until `goes_on` is set; `fail` is an error.
+    cancelled, `hang` for ever, and `pause` until `goes_on` is set; `fail` is an error. `scripts` has other words for
+    some prompts, which are written as they are.
     """
 
     settings: Settings
@@ -34,6 +35,7 @@ class ScriptedWorker:
     controls: list[Cancel | Erase] = field(default_factory=list)
     cancelled: dict[str, asyncio.Event] = field(default_factory=dict)
     goes_on: asyncio.Event = field(default_factory=asyncio.Event)
+    scripts: dict[str, list[str]] = field(default_factory=dict)
 
     async def say(self, partition: int, event: TokenEvent) -> int:
         """Write an event; its offset."""
@@ -70,20 +72,21 @@ class ScriptedWorker:
         )
         await self.say(partition, event)
         about: dict[str, Any] = {"notice": None, "index": 0}
-        words = request.question.split()
+        words = self.scripts.get(request.question) or [f"{word} " for word in request.question.split()]
         reasoned = len(words) // 2 if request.reasoning_effort else 0
         for index, word in enumerate(words):
             about["index"] = index
-            if word == "hang":
+            sign = word.strip()
+            if sign == "hang":
                 await asyncio.Event().wait()
-            if word == "pause":
+            if sign == "pause":
                 await self.goes_on.wait()
-            if word == "wait":
+            if sign == "wait":
                 await self.cancelled.setdefault(request.request_id, asyncio.Event()).wait()
                 return await self.end(partition, event, index, finish_reason=FinishReason.CANCELLED)
-            if word == "fail":
+            if sign == "fail":
                 return await self.end(partition, event, index, error=ErrorInfo("engine_error", "the script fails here"))
-            said = {"text": "", "reasoning": f"{word} "} if index < reasoned else {"text": f"{word} "}
+            said = {"text": "", "reasoning": word} if index < reasoned else {"text": word}
             token = msgspec.structs.replace(event, type=EventType.TOKEN, tokens=(index,), **said, **about)
             await self.say(partition, token)
         return await self.end(partition, event, about["index"] + 1, finish_reason=FinishReason.STOP)

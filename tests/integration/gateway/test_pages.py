@@ -1,0 +1,399 @@
+"""`[[pages]]`: paths of one's own, read by clients that know nothing of Parley: requests, curl, websockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+import requests
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from tests.conftest import NewSettings
+from tests.integration.gateway.events import blocks
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.gateway.test_socket import heard, opened, say, up_to_the_end
+from tests.integration.scripted_worker import ScriptedWorker, scripted_worker
+from tests.integration.waiting import until
+
+POLICY = """
+[[pages]]
+path = "/generate"
+format = "text"
+[[pages]]
+path = "/chat"
+fields = { prompt = "query", user_id = "session", max_tokens = "n" }
+format = "data"
+[[pages]]
+path = "/chat"
+method = "POST"
+fields = { user_id = "userId" }
+format = "raw"
+[[pages]]
+path = "/events"
+[[pages]]
+path = "/socket"
+method = "WS"
+fields = { prompt = "text" }
+format = "text"
+[[pages]]
+path = "/socket/events"
+method = "WS"
+fields = { prompt = "text" }
+"""
+WHOLE = [" two", "  spaces\n", "\n lines\r", "\nwindows\r\n", "", "old\rmacs ", "\u2028\x85\x0b ", "\U0001f9d1é", "\n"]
+LINES = "".join(WHOLE).replace("\r\n", "\n").replace("\r", "\n")
+"""What an `EventSource` can be told of it."""
+QUICK = {"app.gateway.asking.page_text.STATUS_S": 0.5, "app.gateway.answers.follow.KEEP_ALIVE_S": 0.1}
+
+
+class Place:
+    def __init__(self, scripted: ScriptedWorker, gateway: GatewayProcess, policy: Path) -> None:
+        self.scripted = scripted
+        self.gateway = gateway
+        self.policy = policy
+
+    def url(self, path: str) -> str:
+        return self.gateway.url + path
+
+    @asynccontextmanager
+    async def http(self) -> AsyncIterator[httpx.AsyncClient]:
+        async with httpx.AsyncClient(base_url=self.gateway.url, timeout=60) as http:
+            yield http
+
+
+@pytest.fixture
+async def place(new_settings: NewSettings, tmp_path: Path) -> AsyncIterator[Place]:
+    async for one in places(new_settings, tmp_path):
+        yield one
+
+
+async def places(new_settings: NewSettings, tmp_path: Path, **options: Any) -> AsyncIterator[Place]:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY)
+    settings = await new_settings(gateway_wait_s=0.1, policy=policy, **options)
+    async with scripted_worker(settings) as scripted:
+        scripted.scripts["everything"] = WHOLE
+        with GatewayProcess(settings, tmp_path / "gateway.log", constants=QUICK) as gateway:
+            yield Place(scripted, gateway, policy)
+            assert gateway.stop() == 0
+            assert "Traceback" not in gateway.log.read_text()
+
+
+class Read(NamedTuple):
+    """A reply, its text as its chunks have come, and whether they have come to their end."""
+
+    reply: requests.Response
+    text: str
+    is_whole: bool
+
+    @property
+    def error(self) -> tuple[int, str]:
+        return self.reply.status_code, json.loads(self.text)["error"]["code"]
+
+
+def got(method: str, url: str, **options: Any) -> Read:
+    with requests.request(method, url, stream=True, timeout=60, **options) as reply:
+        read, is_whole = b"", True
+        try:
+            for chunk in reply.iter_content(None):
+                read += chunk
+        except requests.exceptions.ChunkedEncodingError:
+            is_whole = False
+        return Read(reply, read.decode(), is_whole)
+
+
+async def read(url: str, method: str = "GET", **options: Any) -> Read:
+    """In a thread: the worker is scripted in this one."""
+    return await asyncio.to_thread(got, method, url, **options)
+
+
+async def test_a_get_is_answered_by_the_text_as_it_comes(place: Place) -> None:
+    reply, text, _ = await read(place.url("/generate"), params={"prompt": "everything", "odd": "1"})
+    assert (reply.status_code, reply.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert text == "".join(WHOLE)
+    assert (reply.headers["x-accel-buffering"], reply.headers["cache-control"]) == ("no", "no-store")
+    assert reply.headers["x-parley-ignored"] == "odd"
+    (asked,) = place.scripted.requests
+    assert (asked.request_id, asked.user_id) == (reply.headers["x-request-id"], "dev")
+    assert asked.conversation_id == asked.request_id, "each call is a conversation of its own"
+
+
+async def test_a_text_is_shown_before_its_answer_has_ended(place: Place) -> None:
+    async with place.http() as http, http.stream("GET", "/generate", params={"prompt": "soon pause later"}) as reply:
+        parts = reply.aiter_text()
+        assert await anext(parts) == "soon "
+        place.scripted.goes_on.set()
+        assert "".join([part async for part in parts]) == "pause later "
+
+
+async def test_a_post_has_the_text_under_the_type_of_a_stream(place: Place) -> None:
+    body = {"prompt": "everything", "userId": "nina", "conversation_id": "talk"}
+    reply, text, _ = await read(place.url("/chat"), "POST", json=body)
+    assert (reply.headers["content-type"], text) == ("text/event-stream; charset=utf-8", "".join(WHOLE))
+    (asked,) = place.scripted.requests
+    assert (asked.user_id, asked.conversation_id) == ("nina", "talk")
+    refused = await read(place.url("/chat"), "POST", data=json.dumps(body))
+    assert refused.reply.status_code == 415, "a form of another site must not ask"
+
+
+async def test_reasoning_and_notices_are_no_text(place: Place) -> None:
+    whole = await read(place.url("/generate"), params={"prompt": "one two three four", "reasoning_effort": "high"})
+    assert whole.text == "three four "
+
+
+async def test_an_error_before_the_text_is_a_status_and_behind_it_a_cut(place: Place) -> None:
+    for path, query in (("/generate", "prompt"), ("/chat", "query")):
+        refused = await read(place.url(path), params={query: "fail"})
+        assert refused.error == (500, "engine_error")
+        assert refused.reply.headers["cache-control"] == "no-store"
+        cut = await read(place.url(path), params={query: "one two fail"})
+        assert (cut.reply.status_code, cut.is_whole, "two" in cut.text) == (200, False, True)
+    assert "without completing response" not in place.gateway.log.read_text()
+
+
+async def test_what_cannot_be_asked_is_told_in_the_names_of_the_page(place: Place) -> None:
+    for query, why in {
+        "": "query: is missing",
+        "prompt=a": "query: is missing",
+        "query=": "query: ",
+        "query=a&query=b": "query: is there twice",
+        "query=a&n=many": "at `n`",
+        "query=a&n=0": "n: must be at least 1",
+        "query=a&session=b&user_id=c": "session: the query and the body name different users",
+        "query=%ff": "the URL is not UTF-8",
+    }.items():
+        refused = await read(place.url(f"/chat?{query}"))
+        assert refused.error == (400, "invalid_request"), query
+        assert why in json.loads(refused.text)["error"]["message"]
+    assert not place.scripted.requests
+
+
+def events_of(body: str) -> list[tuple[str, str | None]]:
+    """Each block's id and data, by the lines that the standard knows."""
+    found = []
+    for block in body.split("\n\n"):
+        lines = [line.partition(": ") for line in block.split("\n") if line and not line.startswith(":")]
+        data = [value for name, _, value in lines if name == "data"]
+        ids = [value for name, _, value in lines if name == "id"]
+        if ids:
+            found.append((ids[-1], "\n".join(data) if data else None))
+    return found
+
+
+async def test_each_data_is_text_and_an_id_continues_without_asking_again(place: Place) -> None:
+    ask = {"query": "everything", "session": "nina"}
+    reply, body, _ = await read(place.url("/chat"), params=ask)
+    events = events_of(body)
+    request_id = reply.headers["x-request-id"]
+    assert "".join(data or "" for _, data in events) == LINES
+    assert events[0] == (f"{request_id}:0", None), "it leaves with the head"
+    assert events[-1][0] == f"{request_id}:{len(WHOLE) + 1}"
+    texts = [data for _, data in events if data is not None]
+    for number, (last, data) in enumerate(one for one in events if one[1] is not None):
+        again = await read(place.url("/chat"), params=ask, headers={"Last-Event-ID": last})
+        rest = "".join(data or "" for _, data in events_of(again.text))
+        expected = "".join(texts[number + 1 :])
+        assert rest.lstrip("\n") == expected.lstrip("\n"), "half of a line end may be there twice"
+        assert data is not None
+    behind = await read(place.url("/chat"), params=ask, headers={"Last-Event-ID": events[-1][0]})
+    assert (behind.reply.status_code, behind.text) == (204, "")
+    assert len(place.scripted.requests) == 1
+
+
+async def test_an_id_of_nothing_asks_nothing(place: Place) -> None:
+    for last, status in {"7": 400, "a b:1": 400, "no-such-request:3": 404, "x:-1": 400, f"x:{2**60}": 400}.items():
+        refused = await read(place.url("/chat"), params={"query": "a"}, headers={"Last-Event-ID": last})
+        assert refused.reply.status_code == status, last
+    assert not place.scripted.requests
+
+
+async def test_what_waits_says_so_and_its_error_is_the_status_of_the_reconnect(place: Place) -> None:
+    place.scripted.scripts["no text"] = ["", "pause", "fail"]
+    async with place.http() as http, http.stream("GET", "/chat", params={"query": "no text"}) as reply:
+        parts = reply.aiter_text()
+        seen = await anext(parts)
+        while seen.count(": waiting") < 3:
+            seen += await anext(parts)
+        ((first, _),) = events_of(seen)
+        assert (reply.status_code, first) == (200, f"{reply.headers['x-request-id']}:0")
+        place.scripted.goes_on.set()
+        with pytest.raises(httpx.RemoteProtocolError):
+            async for _ in parts:
+                pass
+    again = await read(place.url("/chat"), params={"query": "x"}, headers={"Last-Event-ID": first})
+    assert again.error == (500, "engine_error")
+
+
+async def test_a_page_of_events_is_as_v1_chat(place: Place) -> None:
+    async with place.http() as http, http.stream("GET", "/events", params={"prompt": "hello"}) as reply:
+        sent = [one async for one in blocks(reply)]
+        assert (reply.status_code, [one.event["type"] for one in sent]) == (200, ["notice", "token", "done"])
+        own = sent[0].event["request_id"]
+        assert [one.event["conversation_id"] for one in sent] == [own] * 3
+    async with place.http() as http:
+        assert (await http.get("/events", params={"prompt": "a"}, headers={"Last-Event-ID": "1"})).status_code == 204
+    assert len(place.scripted.requests) == 1
+
+
+async def test_other_methods_ask_nothing(place: Place) -> None:
+    for method, path, status in (
+        ("HEAD", "/generate?prompt=a", 405), ("POST", "/generate", 405), ("DELETE", "/chat", 405),
+        ("OPTIONS", "/chat", 405), ("GET", "/socket", 404), ("HEAD", "/socket", 404), ("GET", "/Chat?query=a", 404),
+        ("GET", "/chat/x?query=a", 404), ("GET", "/x%2f..%2fchat?query=a", 404),
+    ):  # fmt: skip
+        assert (await read(place.url(path), method)).reply.status_code == status, (method, path)
+    with pytest.raises(InvalidStatus) as refused:
+        async with opened(place.gateway, "/generate"):
+            pass
+    assert refused.value.response.status_code == 404
+    assert not place.scripted.requests
+    assert (await read(place.url("/generate/"), params={"prompt": "slash"})).text == "slash ", "as every path"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.parametrize("version", ["--http1.0", "--http1.1"])
+async def test_curl_prints_the_text(place: Place, version: str) -> None:
+    done = await asyncio.create_subprocess_exec(
+        "curl", "-sSN", version, place.url("/generate?prompt=everything"), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(done.communicate(), 60)
+    assert (done.returncode, out.decode()) == (0, "".join(WHOLE))
+
+
+async def test_a_page_appears_and_goes_with_the_policy(place: Place) -> None:
+    async def statuses() -> tuple[int, int]:
+        new, chat = [await read(place.url(path), params={"q": "a"}) for path in ("/new", "/chat")]
+        return new.reply.status_code, chat.reply.status_code
+
+    async def documented() -> set[str]:
+        async with place.http() as http:
+            paths = (await http.get("/openapi.json")).json()["paths"]
+            return {f"{method} {path}" for path, methods in paths.items() for method in methods}
+
+    mine = {"get /generate", "get /chat", "post /chat", "get /events"}
+    assert await statuses() == (404, 400)
+    assert mine <= await documented()
+    place.policy.write_text('[[pages]]\npath = "/new"\nfields = { prompt = "q" }\nformat = "text"\n')
+    await until(lambda: requests.head(place.url("/new"), timeout=60).status_code == 405)
+    assert await statuses() == (200, 404)
+    assert await documented() & {*mine, "get /new"} == {"get /new"}
+    place.policy.write_text('[[pages]]\npath = "/v1/chat"\n')
+    await until(lambda: "the policy before stays in force" in place.gateway.log.read_text())
+    assert await statuses() == (200, 404)
+    place.policy.write_text("")
+    await until(lambda: requests.head(place.url("/new"), timeout=60).status_code == 404)
+
+
+async def test_the_document_has_the_names_of_the_pages(place: Place) -> None:
+    paths = requests.get(place.url("/openapi.json"), timeout=60).json()["paths"]
+    asked, posted = paths["/chat"]["get"], paths["/chat"]["post"]
+    named = {one["name"]: one["required"] for one in asked["parameters"]}
+    assert named == {"query": True, "session": False, "n": False}
+    assert "text/plain" in paths["/generate"]["get"]["responses"]["200"]["content"]
+    fields = posted["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert {"userId", "prompt", "max_tokens"} <= fields.keys()
+    assert "user_id" not in fields
+
+
+async def test_pages_are_counted_by_their_paths(place: Place) -> None:
+    for path in ("/generate?prompt=a", "/chat?query=a", "/chat?query=", "/elsewhere"):
+        await read(place.url(path))
+    lines = requests.get(place.url("/metrics"), timeout=60).text.splitlines()
+    counted = {line.partition("{")[2] for line in lines if line.startswith("parley_gateway_replies_total{")}
+    for route, status in (("/generate", 200), ("/chat", 200), ("/chat", 400), ("other", 404)):
+        assert f'method="GET",route="{route}",status="{status}"}} 1.0' in counted
+
+
+async def text(socket: ClientConnection) -> str:
+    """The messages up to the empty one."""
+    whole = ""
+    async with asyncio.timeout(30):
+        while part := await socket.recv():
+            assert isinstance(part, str)
+            whole += part
+    return whole
+
+
+async def test_a_socket_gets_the_texts_in_the_order_of_its_questions(place: Place) -> None:
+    async with opened(place.gateway, "/socket") as socket:
+        first = {"request_id": "a", "user_id": "ann", "text": "first pause then"}
+        second = {"request_id": "b", "user_id": "nina", "text": "everything"}
+        await say(socket, **first, unknown=1)
+        await say(socket, **second)
+        assert await socket.recv() == "first "
+        await until(lambda: len(place.scripted.requests) == 2)
+        await say(socket, **first)
+        assert "request_id" in (await heard(socket))["error"]["message"], "it is being answered"
+        place.scripted.goes_on.set()
+        assert [await text(socket), await text(socket)] == ["pause then ", "".join(WHOLE)]
+        await say(socket, **second)
+        assert await text(socket) == "".join(WHOLE), "it is answered once, and told again"
+
+
+async def test_an_error_is_a_message_before_the_text_and_a_close_behind_it(place: Place) -> None:
+    async with opened(place.gateway, "/socket") as socket:
+        for message, param in (("{", None), ("[]", None), ('{"prompt": "a"}', None), ('{"text": 3}', "text")):
+            await socket.send(message)
+            error = (await heard(socket))["error"]
+            assert (error["code"], error["param"]) == ("invalid_request", param), error
+        await say(socket, request_id="c", text="fail")
+        told = await heard(socket)
+        assert (told["request_id"], told["error"]["code"]) == ("c", "engine_error")
+        await say(socket, text="fine")
+        assert await text(socket) == "fine "
+        await say(socket, text="so far fail")
+        with pytest.raises(ConnectionClosed) as closed:
+            await text(socket)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1011
+
+
+async def test_a_socket_of_events_and_one_that_leaves(place: Place) -> None:
+    async with opened(place.gateway, "/socket/events") as socket:
+        await say(socket, request_id="d", text="one two", unknown=1)
+        asked = await heard(socket)
+        assert (asked["type"], asked["request_id"], asked["ignored"]) == ("asked", "d", ["unknown"])
+        assert [one["type"] for one in await up_to_the_end(socket)] == ["notice", "token", "token", "done"]
+        await say(socket, request_id="e", text="one pause two")
+        while (await heard(socket))["type"] != "token":
+            pass
+    place.scripted.goes_on.set()
+    async with place.http() as http:
+        answer = (await http.get("/v1/requests/e/events")).text
+    assert '"finish_reason":"stop"' in answer, "it goes on without its reader"
+
+
+@pytest.fixture
+async def guarded_place(new_settings: NewSettings, tmp_path: Path) -> AsyncIterator[Place]:
+    keys = {"gateway_api_keys": "key-of-nina-0123=nina", "gateway_requests_per_min": 3}
+    async for one in places(new_settings, tmp_path, **keys):
+        yield one
+
+
+async def test_keys_and_limits_are_those_of_every_path(guarded_place: Place) -> None:
+    place, nina = guarded_place, {"Authorization": "Bearer key-of-nina-0123"}
+    url = place.url("/generate?prompt=hello")
+    for query in ("", "&key=key-of-nina-0123", "&api_key=key-of-nina-0123", "&authorization=Bearer+key-of-nina-0123"):
+        assert (await read(url + query)).error == (401, "unauthorized")
+    assert (await read(f"{url}&user_id=omar", headers=nina)).error == (403, "unauthorized")
+    with pytest.raises(InvalidStatus) as refused:
+        async with opened(place.gateway, "/socket"):
+            pass
+    assert refused.value.response.status_code == 401
+    assert [(await read(url, headers=nina)).text for _ in range(2)] == ["hello "] * 2
+    async with opened(place.gateway, "/socket", subprotocols=["parley", "bearer.key-of-nina-0123"]) as socket:
+        await say(socket, text="hello")
+        assert await text(socket) == "hello "
+        await say(socket, text="hello")
+        assert (await heard(socket))["error"]["code"] == "rate_limited"
+    limited = await read(url, headers=nina)
+    assert (limited.error, "retry-after" in limited.reply.headers) == ((429, "rate_limited"), True)
+    assert {one.user_id for one in place.scripted.requests} == {"nina"}
