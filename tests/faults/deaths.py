@@ -77,4 +77,5 @@ class Deaths:
         pauses = watch.silences[before:]
         self.pauses[way] += pauses
         self.longest[way].append(max(pauses, default=0.0))
+        print(f"{way}: {' '.join(f'{one:.2f}' for one in sorted(pauses))}", flush=True)
         await self._start(way)
