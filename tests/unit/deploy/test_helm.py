@@ -120,6 +120,17 @@ def test_commands_and_probes_are_those_of_parley(tmp_path: Path) -> None:
 
 
 @needs_helm
+def test_a_worker_and_the_watcher_beside_it_share_a_socket(tmp_path: Path) -> None:
+    (pod,) = [pod for _, pod in pods(rendered(tmp_path, {"worker": {"watch": "sidecar"}})) if "initContainers" in pod]
+    both = (*pod["initContainers"], *pod["containers"])
+    assert [(one["name"], one.get("restartPolicy")) for one in both] == [("watch", "Always"), ("worker", None)]
+    (socket,) = {value["value"] for one in both for value in one["env"] if value["name"] == "PARLEY_WATCH"}
+    mounts = [{at["mountPath"]: at["name"] for at in one["volumeMounts"]} for one in both]
+    assert {mount[str(Path(socket).parent)] for mount in mounts} == {"watch"}
+    assert any(volume["name"] == "watch" for volume in pod["volumes"])
+
+
+@needs_helm
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_pod_keeps_to_the_restricted_pod_security_standard(name: str, tmp_path: Path) -> None:
     for _, pod in pods(rendered(tmp_path, OPTIONS[name])):
