@@ -55,7 +55,8 @@ def _missing(policy: Policy, settings: Settings) -> list[str]:
     """What the policy needs of a worker's machine, and this one does not have: each of these ends a worker's start."""
     mistakes: list[str] = []
     for name, spec in policy.models.items():
-        mistakes += _no_model(name, spec, settings) if spec.engine in {"torch", "vllm"} and spec.path else []
+        if spec.engine in {"torch", "vllm"} and spec.path and not [*spec.mistakes()]:
+            mistakes += _no_model(name, spec, settings)
         mistakes += _no_key(f"models.{name}", spec.api_key_env)
     if policy.guard.moderation is not None:
         mistakes += _no_key("guard.moderation", policy.guard.moderation.api_key_env)
