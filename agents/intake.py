@@ -106,6 +106,9 @@ class Intake:
         self._changed.set()
         self._changed = asyncio.Event()
 
+    def places(self) -> list[TopicPartition]:
+        return [TopicPartition(topic, number) for topic in self._topics for number in range(self._counts.get(topic, 0))]
+
     def begin(self, partition: Partition) -> None:
         """Read what falls to this partition until the ownership ends."""
         partition.spawn(self._run(partition))
@@ -138,15 +141,15 @@ class Intake:
                     self._counted_at = time.monotonic()
                 except RETRIABLE_ERRORS as error:
                     log.warning("intake: the partitions of %s are not known: %r", ", ".join(wanted), error)
-        places = [TopicPartition(topic, number) for topic in wanted for number in range(self._counts.get(topic, 0))]
-        return {at for at in places if reader_of(at, self._settings.partitions) == partition.number}
+        here = {at for at in self.places() if reader_of(at, self._settings.partitions) == partition.number}
+        return {at for at in here if at.topic in wanted}
 
     def _start(self, partition: Partition, at: TopicPartition, topic: IntakeTopic) -> _Reading:
         stop = asyncio.Event()
         ahead = self._ahead if topic.rules.has_one_user else self._ahead_of_users
         read = _Taking(self._settings, partition, at, topic, stop, ahead).read
         reader = partial(self._clients.foreign_reader, wait_ms=_POLL_MS)
-        return _Reading(topic, stop, asyncio.create_task(follow(at, reader, partial(_next_of, partition, at), read)))
+        return _Reading(topic, stop, asyncio.create_task(follow(at, reader, partial(next_of, partition, at), read)))
 
 
 class _Taking:
@@ -231,7 +234,7 @@ def reader_of(at: TopicPartition, partitions: int) -> int:
     return (partition_for(at.topic, partitions) + at.partition) % partitions
 
 
-def _next_of(partition: Partition, at: TopicPartition) -> int:
+def next_of(partition: Partition, at: TopicPartition) -> int:
     """The offset up to which owners have taken the records of the foreign partition."""
     return _taken_of(partition, at).next
 

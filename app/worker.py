@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from aiokafka import TopicPartition
+
 from agents.controls import Controls
-from agents.intake import Intake
+from agents.intake import Intake, next_of, reader_of
 from agents.requests import Requests
 from agents.tool_results import ToolResults
 from agents.turns import Turns
@@ -29,7 +31,7 @@ from app.delivery.clients import Clients
 from app.delivery.escalation import WORKER_ERRORS
 from app.delivery.observer import UNOBSERVED, Observer, Observers
 from app.delivery.ownership import FencedError, OpenStore
-from app.delivery.partition import Partition, Receive
+from app.delivery.partition import Partition, Receive, State
 from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record, RecordSource
 from app.delivery.sweeper import Sweeper
@@ -209,6 +211,13 @@ class Worker:
     @property
     def oldest_erasure_s(self) -> float:
         return self._controls.oldest_erasure_s
+
+    @property
+    def intake_positions(self) -> dict[TopicPartition, int]:
+        """Up to where the records of the foreign partitions that this worker reads are taken."""
+        owned = {number: one for number, one in self.partitions.all.items() if one.state is State.OWNED}
+        readers = {at: owned.get(reader_of(at, self._settings.partitions)) for at in self._intake.places()}
+        return {at: next_of(reader, at) for at, reader in readers.items() if reader is not None}
 
     @property
     def index_figures(self) -> IndexStats:

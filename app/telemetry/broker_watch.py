@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.record import SOURCES
 from app.kafka.clients import stop
+from tables.store_errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +31,19 @@ _RETRY_MS = 1000
 
 
 class BrokerWatch:
-    """`ends` maps each partition to the offset after its last committed record; `numbers` returns which ones matter."""
+    """`ends` maps each partition to the offset after its last committed record; `numbers` returns which ones matter.
+    `foreign_ends` are those of `foreign` partitions, as of the last time when all of them could be asked.
+    """
 
-    def __init__(self, clients: Clients, numbers: Callable[[], Collection[int]]) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        numbers: Callable[[], Collection[int]],
+        foreign: Callable[[], Collection[TopicPartition]] = tuple,
+    ) -> None:
         self.ends: Mapping[Place, int] = {}
+        self.foreign_ends: Mapping[TopicPartition, int] = {}
+        self._foreign = foreign
         self._clients = clients
         self._numbers = numbers
         self._client: AIOKafkaConsumer | None = None
@@ -64,7 +75,17 @@ class BrokerWatch:
                 log.debug("cannot find the ends of the partitions: %r", error)
             else:
                 self._heard_at = time.monotonic()
+                await self._ask_foreign()
             await asyncio.sleep(EVERY_S)
+
+    async def _ask_foreign(self) -> None:
+        """Apart from the others: a topic that somebody has deleted has no ends, and says nothing of the broker."""
+        try:
+            foreign = list(self._foreign())
+            async with asyncio.timeout(_PATIENCE_S):
+                self.foreign_ends = await (await self._started()).end_offsets(foreign) if foreign else {}
+        except (TimeoutError, KafkaError, StoreError) as error:
+            log.debug("cannot find the ends of topics of others: %r", error)
 
     async def _ask(self) -> Mapping[Place, int]:
         client = await self._started()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from aiokafka import TopicPartition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -44,6 +46,7 @@ class WorkerCollector(Collector):
         worker = self._worker()
         partitions = [] if worker is None else list(worker.partitions.all.values())
         yield from partition_families(partitions, self._watch.ends)
+        yield _intake_family({} if worker is None else worker.intake_positions, self._watch.foreign_ends)
         yield from engine_families([] if worker is None else worker.engines)
         yield from _index_families(IndexStats() if worker is None else worker.index_figures)
         yield from families_of(None if worker is None else worker.features)
@@ -57,6 +60,19 @@ class WorkerCollector(Collector):
             "parley:broker_silent_seconds", "Seconds since the broker last answered.", self._watch.silent_s
         )
         yield from self._watcher().families()
+
+
+def _intake_family(positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Metric:
+    lag = GaugeMetricFamily(
+        "parley:intake_lag_records", "Records of a topic of others that are no requests yet.", labels=["topic"]
+    )
+    waiting: Counter[str] = Counter()
+    for at, position in positions.items():
+        if at in ends:
+            waiting[at.topic] += max(0, ends[at] - position)
+    for topic, count in waiting.items():
+        lag.add_metric([topic], count)
+    return lag
 
 
 def engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from aiokafka import TopicPartition
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -43,9 +44,13 @@ class Telemetry:
             running = worker()
             return [] if running is None else list(running.partitions.all)
 
+        def foreign() -> list[TopicPartition]:
+            running = worker()
+            return [] if running is None else list(running.intake_positions)
+
         self.registry = CollectorRegistry()
         self._worker = worker
-        self.watch = BrokerWatch(Clients(settings), numbers)
+        self.watch = BrokerWatch(Clients(settings), numbers, foreign)
         metrics = WorkerMetrics(self.registry, settings)
         observers: list[Observer] = [metrics, RequestLog(as_fields=settings.log_format == "json")]
         self._tracing = Tracing.of(settings, "parley-worker")

@@ -404,7 +404,7 @@ def test_chart_passes_the_values_on(tmp_path: Path) -> None:
     assert container["resources"]["limits"]["nvidia.com/mig-1g.10gb"] == 1
     assert {"name": "PARLEY_ENGINE", "value": "vllm"} in container["env"]
     triggers = of_kind(manifests, "ScaledObject")["spec"]["triggers"]
-    assert [one["type"] for one in triggers] == ["kafka", *["prometheus"] * 5, "cron"]
+    assert [one["type"] for one in triggers] == ["kafka", *["prometheus"] * 6, "cron"]
     assert triggers[1]["metricType"] == "Value", "an average would divide the wait by the workers"
     assert triggers[0]["metadata"]["bootstrapServers"] == "kafka:9092"
 
