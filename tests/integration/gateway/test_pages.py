@@ -216,8 +216,9 @@ async def test_an_id_of_nothing_asks_nothing(place: Place) -> None:
 
 
 async def test_what_waits_says_so_and_its_error_is_the_status_of_the_reconnect(place: Place) -> None:
-    place.scripted.scripts["no text"] = ["", "pause", "fail"]
-    async with place.http() as http, http.stream("GET", "/chat", params={"query": "no text"}) as reply:
+    place.scripted.scripts["no text"] = ["", "pause", "fail", "never"]
+    ask = {"query": "no text", "reasoning_effort": "high"}  # half of the words
+    async with place.http() as http, http.stream("GET", "/chat", params=ask) as reply:
         parts = reply.aiter_text()
         seen = await anext(parts)
         while seen.count(": waiting") < 3:
