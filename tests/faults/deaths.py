@@ -21,6 +21,8 @@ from tests.faults.worker_process import WorkerProcess
 
 WAYS = ("off", "child")
 _LONGEST_S = 60.0
+_ON_ITS_WAY_S = 0.3
+"""What the dead have written is read after this time, and is not what goes on."""
 
 
 def question(number: int, user: str) -> dict[str, object]:
@@ -69,8 +71,9 @@ class Deaths:
     async def _kill(self, way: str, watch: Watch) -> None:
         await asyncio.sleep(2 + 2 * self._chance.random())
         before = len(watch.silences)
-        watch.interrupted()
         await asyncio.to_thread(self._workers[way].kill)
+        await asyncio.sleep(_ON_ITS_WAY_S)
+        watch.interrupted()
         async with asyncio.timeout(_LONGEST_S):
             while watch.silenced:
                 await asyncio.sleep(0.02)
