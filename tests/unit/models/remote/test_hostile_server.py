@@ -45,7 +45,7 @@ async def serving(handler: Handler) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def engine_of(*urls: str, **options: Any) -> AsyncIterator[RemoteEngine]:
-    given = {"silence_s": 2.0, "connect_s": 5.0, "patience_s": 2.0, "is_vllm": True, **options}
+    given = {"silence_s": 2.0, "connect_s": 5.0, "patience_s": 0.2, "is_vllm": True, **options}
     engine = RemoteEngine(RemoteOptions("outside", "chatty", urls, **given))
     try:
         yield engine
