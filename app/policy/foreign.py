@@ -188,7 +188,8 @@ def foreign_mistakes(
     topics = [rules.topic for rules in intakes if rules.topic]
     named = [(f"intake[{at}]", rules.topic) for at, rules in enumerate(intakes)]
     named += [(f"egress[{at}]", rules.topic) for at, rules in enumerate(egresses)]
-    yield from (f"{path}.topic: {topic!r} is a topic of Parley's own" for path, topic in named if topic in own)
+    hint = "PARLEY_TOPIC_PREFIX gives its topics other names"
+    yield from (f"{path}.topic: {topic!r} is a topic of Parley's own; {hint}" for path, topic in named if topic in own)
     for topic in sorted({topic for topic in topics if topics.count(topic) > 1}):
         yield f"intake: two tables read {topic!r}"
     seen: set[tuple[str, str | None, str, str]] = set()

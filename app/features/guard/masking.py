@@ -223,7 +223,11 @@ class Masked(Stage):
         return msgspec.structs.replace(plan, private=values[:most]), most == len(values)
 
     async def _mask_now(self) -> Mask:
-        """The mask of the values that are known. An answer that has begun without a mask goes on without one."""
+        """The mask of the values that are known.
+
+        What an answer has hidden of its request stands in its plan. Values of earlier turns are hidden by the rules of
+        the worker at hand: one whose next owner hides them otherwise has another prompt, and ends as `partial`.
+        """
         plan, memory = self._undecided or (self.run.answer.plan, self.run.memory)
         secret = secret_of(self.run.partition.ownership.store)
         if secret is None or not (self._guard.rules.masks or plan.private):

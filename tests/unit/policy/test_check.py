@@ -215,7 +215,7 @@ def test_no_mistake_hides_another(tmp_path: Path) -> None:
         "egress[1]: fields: is empty",
         "fallback.chain: there is no model 'gone'",
         "routes[1] (b): there is no model 'big'",
-        "egress[0].topic: 'turns' is a topic of Parley's own",
+        "egress[0].topic: 'turns' is a topic of Parley's own; PARLEY_TOPIC_PREFIX gives its topics other names",
     ]
 
 
@@ -224,7 +224,8 @@ def test_no_mistake_hides_another(tmp_path: Path) -> None:
 def test_every_own_topic_is_refused_by_its_name_in_kafka(tmp_path: Path, section: str, own: TopicName) -> None:
     fields = '{ prompt = "x" }' if section == "intake" else '{ a = "answer" }'
     text = f'[[{section}]]\nfields = {fields}\ntopic = "t-{own}"\n'
-    refusal = [f"{section}[0].topic: 't-{own}' is a topic of Parley's own"]
+    hint = "PARLEY_TOPIC_PREFIX gives its topics other names"
+    refusal = [f"{section}[0].topic: 't-{own}' is a topic of Parley's own; {hint}"]
     assert found(tmp_path, text, topic_prefix="t-") == refusal
     assert found(tmp_path, text) == []
     assert found(tmp_path, text.replace("t-", "")) == [refusal[0].replace("t-", "")]

@@ -22,7 +22,7 @@ from app.worker import load
 
 REFUSED = {
     '[[egress]]\ntopic = "t-turns"\nfields = { a = "answer" }\n': (
-        "egress[0].topic: 't-turns' is a topic of Parley's own"
+        "egress[0].topic: 't-turns' is a topic of Parley's own; PARLEY_TOPIC_PREFIX gives its topics other names"
     ),
     "[models.odd]\npath = 'demo'\ncontext_length = -4\n": (
         "models.odd: context_length must be greater than or equal to 0"
