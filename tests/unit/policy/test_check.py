@@ -215,7 +215,7 @@ def test_no_mistake_hides_another(tmp_path: Path) -> None:
         "egress[1]: fields: is empty",
         "fallback.chain: there is no model 'gone'",
         "routes[1] (b): there is no model 'big'",
-        "egress[0].topic: 'turns' is a topic of Parley's own; PARLEY_TOPIC_PREFIX gives its topics other names",
+        "egress[0].topic: 'turns' is a topic of Parley's own",
     ]
 
 
