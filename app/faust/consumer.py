@@ -96,7 +96,7 @@ class _Consumer(QuickDelivery, NoGaps, driver.Consumer):
         # aiokafka only logs a goodbye that was not answered, and forgets the coordinator.
         return coordinator.coordinator_id is not None
 
-    def member_id(self) -> str:
+    def joined_as(self) -> str:
         """What the group calls this life of the member."""
         return str(self._thread._consumer._coordinator.member_id)  # noqa: SLF001
 

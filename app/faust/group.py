@@ -113,7 +113,7 @@ class FaustGroup:
                     yield record_of(topic, message)
 
     async def _assigned(self, _app: faust.App, assigned: Iterable[TP], **_: Any) -> None:
-        self._joined(self._app.consumer.member_id())
+        self._joined(self._app.consumer.joined_as())
         if (worker := self._worker()) is not None:
             standbys = {tp.partition for tp in self._app.assignor.assigned_standbys()}
             self._arrivals.assign()

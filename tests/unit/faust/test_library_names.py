@@ -43,7 +43,7 @@ OVERRIDING = [
     shared_metadata.SharingProducer,
 ]
 OWN = {
-    "leave_group", "coordination_ended", "serve",  # of Faust's classes
+    "leave_group", "joined_as", "coordination_ended", "serve",  # of Faust's classes
     "_is_tried_again", "_is_first_warning", "_rescued", "_reads", "_last_offset", "_delivered",  # of `PartitionRecords`
 }  # fmt: skip
 PRIVATE = {
@@ -63,6 +63,7 @@ PRIVATE = {
         "_group_instance_id",
         "_coordination_task",
         "coordinator_id",
+        "member_id",
         "close",
         "fetch_committed_offsets",
     },
