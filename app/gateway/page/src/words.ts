@@ -35,7 +35,7 @@ export const PAUSED = 'The answer has paused; it goes on in a moment.'
 export const DISCONNECTED = 'The connection was lost; trying again.'
 
 export const ofError = (code: string): string => ERRORS[code] ?? 'Something went wrong. Try again.'
-/** Policies may name notices of their own. */
+/** A newer worker may send one that this page does not know. */
 export const ofNotice = (code: string): string => NOTICES[code] ?? `Note: ${code.replaceAll('_', ' ')}.`
 export const ofEnd = (reason: string): string => ENDS[reason] ?? ''
 
