@@ -46,9 +46,12 @@ def test_a_package_brings_its_command(unpacked: Path) -> None:
 
 
 def test_dialogues_of_the_shop_are_in_it(unpacked: Path) -> None:
-    wanted = {path.name for path in (SOURCE / "parley_quantize").iterdir() if path.is_file()}
-    assert {path.name for path in (unpacked / "parley_quantize").iterdir()} == wanted
-    assert {"calibration.jsonl", "held_out.jsonl"} <= wanted
+    made, source = (
+        {path.name for path in (folder / "parley_quantize").iterdir() if path.is_file()}
+        for folder in (unpacked, SOURCE)
+    )
+    assert made == source
+    assert {"calibration.jsonl", "held_out.jsonl"} <= made
 
 
 def test_without_the_package_one_line_names_it() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from models.weights.int4 import why_not as why_not_int4
 from models.weights.int8 import onednn_why_not, why_not
 from models.weights.matrix import matrix_of, product
 from models.weights.rows import Rows, rows_of
+from models.weights.threads import computing_threads
 from tests.unit.models import lora, tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
 
@@ -59,6 +61,13 @@ FAMILIES = ("gemma3_text", "llama", "phi3")
 """The last one is computed by transformers' layers."""
 SHAPES = ((1536, 640), (4096, 640), (640, 2048), (192, 64), (3072, 128), (4096, 4096))
 COUNTS = (1, 2, 3, 4, 5, 7, 9, 15, 17, 31, 33, 100, 257)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """That number, for which rows are looked for by default: with more, other numbers of rows have other bits."""
+    with computing_threads(1):
+        yield
 
 
 def form(name: str) -> tuple[Products, torch.dtype]:
