@@ -125,8 +125,6 @@ def _unbounded(schema: Any, named: dict[str, Any], within: tuple[str, ...]) -> I
         if schema["type"] == "array" and _is_empty(inner, named):
             yield "a list has items that take no bytes"
         yield from _unbounded(inner, named, within)
-    elif isinstance(schema["type"], dict | list):
-        yield from _unbounded(schema["type"], named, within)
 
 
 def _is_empty(schema: Any, named: dict[str, Any]) -> bool:
