@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ log = logging.getLogger("parley.watch")
 
 MOST_BYTES = 1 << 16
 """Of a line."""
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+"""What a line raises that is none of this protocol."""
 
 
 @dataclass
@@ -30,13 +33,11 @@ class Ward:
 
     def hear(self, line: bytes) -> None:
         """A line of it; one that cannot be read tells nothing."""
-        try:
+        with suppress(*UNREADABLE):
             told = json.loads(line)
-        except ValueError:
-            return
-        if isinstance(told, dict):
+            process = int(told.get("process", self.process))
             self.name = str(told.get("worker", self.name))
-            self.process = int(told.get("process", self.process))
+            self.process = process
             self.member = str(told.get("member", self.member))
             self.has_left = bool(told.get("left", self.has_left))
 

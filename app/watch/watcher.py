@@ -20,6 +20,7 @@ from pathlib import Path
 from app.settings import Settings
 from app.telemetry.watch_figures import WatchFigures
 from app.watch.child import first_line
+from app.watch.post import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -110,8 +111,8 @@ class Watcher:
             self._say(self._line)
             while line := await reader.readline():
                 self._heard(line)
-        except (OSError, ValueError):
-            pass
+        except (OSError, *UNREADABLE):
+            pass  # it is gone, or another program listens there
         finally:
             self._writer.close()
             self._writer = None

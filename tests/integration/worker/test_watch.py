@@ -21,6 +21,7 @@ from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from app.watch.brake import MOST
 from app.watch.goodbye import Goodbye, LeaveOutcome
+from app.watch.post import Ward
 from tests.environment import environment_of
 from tests.faults.worker_process import FAUST, WorkerProcess
 from tests.integration.worker.client import Client
@@ -273,3 +274,9 @@ def test_a_sidecar_leaves_for_workers_that_hang_up(
     assert other.stop() == 0
     assert second.wait(10.0) == 0
     assert len(re.findall(LEAVES, log.read_bytes())) == 1, "none for a worker that has left in order"
+
+
+@pytest.mark.parametrize("line", [b"5", b'{"process": null}', b'{"process": 1e999}', b"[" * 60_000], ids=range(4))
+def test_a_line_that_cannot_be_read_tells_the_watcher_nothing(line: bytes) -> None:
+    (ward := Ward("w", 1, "m")).hear(line)
+    assert ward == Ward("w", 1, "m")
