@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.scenario import Simulation
 
 
-_APART_MS = (5_000, 15_000)
+_APART_MS = (5_000, 15_000, 30_000)
 
 
 class Innocent:
@@ -91,7 +91,7 @@ def wrong_outcomes(
 
 
 def met_by_kills(simulation: Simulation, tokens: Iterable[Entry]) -> set[Key]:
-    """Requests whose three attempts at one token, each a while behind the one before, were all met by kills from
+    """Requests whose four attempts at one token, each a while behind the one before, were all met by kills from
     outside. No log tells these from crashes of their own, so they are quarantined, too (README, guarantees).
     """
     killed = {ended for process in simulation.processes for ended in process.killed_in}
@@ -105,11 +105,11 @@ def met_by_kills(simulation: Simulation, tokens: Iterable[Entry]) -> set[Key]:
     met: defaultdict[tuple[Key, int], dict[int, int]] = defaultdict(dict)
     for (key, index, _epoch), (number, at) in newest.items():
         met[key, index][number] = at
-    return {key for (key, _index), at in met.items() if {1, 2, 3} <= at.keys() and _are_apart(at)}
+    return {key for (key, _index), at in met.items() if {1, 2, 3, 4} <= at.keys() and _are_apart(at)}
 
 
 def _are_apart(at: dict[int, int]) -> bool:
-    return at[2] - at[1] >= _APART_MS[0] and at[3] - at[2] >= _APART_MS[1]
+    return all(at[number + 1] - at[number] >= apart for number, apart in enumerate(_APART_MS, start=1))
 
 
 def _is_done(simulation: Simulation, place: tuple[str, int, int]) -> bool:

@@ -18,10 +18,10 @@ the partition nor any worker of the group would ever get past it. Attempts are t
    slow to begin for `ALONE_S` at most.
 5. Workers are also lost to causes outside: kills, a node that is drained, a lack of memory. These come in series, and
    know nothing of requests. The second attempt of a request therefore begins `_APART_S` after the record of its first,
-   and the third later still. A request at fault loses its worker each time it runs; an innocent one would have to run
-   for its moment at three times that lie 20 seconds apart, and each time be hit. If it is, its log is that of a request
-   at fault, and no rule tells them apart.
-6. A request with three lost attempts is not tried a fourth time. It ends with the error `engine_error`, and its record
+   and each further one later still. A request at fault loses its worker each time it runs; an innocent one would have
+   to run for its moment at four times that lie 50 seconds apart, and each time be hit. If it is, its log is that of a
+   request at fault, and no rule tells them apart.
+6. A request with four lost attempts is not tried a fifth time. It ends with the error `engine_error`, and its record
    goes to `dead-letters`.
 """
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from app.delivery.inflight import InFlight
     from app.delivery.resume.tokens import TokenLog
 
-MOST_ATTEMPTS = 3
+MOST_ATTEMPTS = 4
 ALONE_S = 2.0
-_APART_S = {1: 0.0, 2: 5.0, 3: 15.0}
+_APART_S = {1: 0.0, 2: 5.0, 3: 15.0, 4: 30.0}
 """Least seconds between the record of the attempt before and the beginning of this one."""
 
 
