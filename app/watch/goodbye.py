@@ -50,6 +50,7 @@ class Goodbye:
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._cluster = cluster
         self._group = group
+        self._opening = asyncio.Lock()
         self._client: AIOKafkaClient | None = None
         self._coordinator: int | None = None
         """As `_client` has found it."""
@@ -103,6 +104,16 @@ class Goodbye:
         return int(response.error_code)
 
     async def _find(self) -> tuple[AIOKafkaClient, int]:
+        async with self._opening:  # a sidecar leaves for several workers at once
+            client = await self._open()
+        node: int = await client.coordinator_lookup(CoordinationType.GROUP, self._group)
+        if not await client.ready(node):
+            raise KafkaConnectionError(f"the coordinator {node} does not answer")
+        if self._client is client:
+            self._coordinator = node
+        return client, node
+
+    async def _open(self) -> AIOKafkaClient:
         if (client := self._client) is None:
             client = AIOKafkaClient(**self._cluster.options(), request_timeout_ms=int(_KEEP_S * 1000))
             try:
@@ -111,9 +122,4 @@ class Goodbye:
                 await client.close()
                 raise
             self._client = client
-        node: int = await client.coordinator_lookup(CoordinationType.GROUP, self._group)
-        if not await client.ready(node):
-            raise KafkaConnectionError(f"the coordinator {node} does not answer")
-        if self._client is client:
-            self._coordinator = node
-        return client, node
+        return client
