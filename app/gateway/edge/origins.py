@@ -100,7 +100,10 @@ class ForeignPages(Middleware):
             if (self._refuses_all or asks_first) and origin not in self._allowed | own:
                 self._told.add(origin)
                 shown = printable(" ".join(origin.split()))[:_LONGEST]
-                log.warning("a page of %s was refused: PARLEY_GATEWAY_ORIGINS=%s would let it call", shown, shown)
+                if shown == "null":
+                    log.warning("a page without an origin was refused, as a file's: serve it over HTTP")
+                else:
+                    log.warning("a page of %s was refused: PARLEY_GATEWAY_ORIGINS=%s would let it call", shown, shown)
         await self._app(scope, receive, send)
 
 
