@@ -2,21 +2,24 @@
 
 It is the `text` of the events: neither reasoning nor calls of tools, and no notice. In such a reply nothing tells an
 error from a text. So its head waits for the first text: an error before that is the status, and one behind it cuts the
-connection, and a reader has a body that is not whole.
+connection, and a reader has a body that is not whole. An answer that was cancelled or could not be finished ends as an
+error does: its text alone would look whole.
 
 `data` has one event for a piece of text, a `data:` line for each of its lines, as `EventSource` joins them. It
 reconnects for ever to a stream that ends or is cut. So each event's id names the request and the place behind it, and a
 reconnect goes on there; behind the end it gets 204, and after an error that error's status, and both stop it. A proxy
 may cut what is silent for long, and a reconnect without an id would ask again: the head of `data` leaves after
-`STATUS_S` with the first id, and comments follow. An error cuts the connection then, and the reconnect has its status.
+`STATUS_S` with the first id, and comments follow. An error cuts the connection then, and the reconnect has its status:
+it waits for one, however long, since it asks nothing again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from types import MappingProxyType
 from typing import NamedTuple
 
 from starlette.requests import Request as HttpRequest
@@ -40,9 +43,17 @@ from app.gateway.callers.identity import Identity
 from app.gateway.edge import bounds
 from app.gateway.edge.errors import ApiError, error_of, invalid
 from app.wire.ids import is_request_id
+from models.interface.generation import FinishReason
 
 STATUS_S = 20.0
 """Proxies bear a silence of 30 s and more."""
+CONFLICT = 409
+_UNFINISHED: Mapping[FinishReason | None, str] = MappingProxyType(
+    {
+        FinishReason.CANCELLED: "the answer was cancelled",
+        FinishReason.PARTIAL: "the answer could not be finished: ask again",
+    }
+)
 _LINE_END = re.compile("\r\n|\r|\n")
 _TYPES = {"text": "text/plain", "raw": EventStream.media_type, "data": EventStream.media_type}
 
@@ -57,7 +68,7 @@ class TextPiece(NamedTuple):
 
 async def pieces_of(gateway: Gateway, user_id: str, request_id: str, after: int = 0) -> AsyncGenerator[TextPiece, None]:
     """The text behind that place, up to the end; a piece without text is a keep-alive. Raises `ApiError` for every
-    other end than `done`.
+    other end than that of a whole answer.
     """
     at = after
     async with aclosing(events_to_done(gateway, user_id, request_id, after, tells_rest=True)) as batches:
@@ -65,13 +76,17 @@ async def pieces_of(gateway: Gateway, user_id: str, request_id: str, after: int 
             is_last = bool(events) and events[-1].is_end
             if events:
                 at = events[-1].next_index + is_last  # one behind the end, as in the streams of events
-            yield TextPiece("".join(event.text or "" for event in events), at, is_last)
+            text = "".join(event.text or "" for event in events)
+            if is_last and (reason := events[-1].finish_reason) in _UNFINISHED:
+                if text:
+                    yield TextPiece(text, events[-1].index or 0, is_last=False)
+                raise ApiError(str(reason), _UNFINISHED[reason], status=CONFLICT)
+            yield TextPiece(text, at, is_last)
 
 
 class Plain:
     """The text as it comes; it has no place for anything else."""
 
-    status_s: float | None = None
     head = waiting = b""
 
     def chunk(self, piece: TextPiece) -> bytes:
@@ -84,7 +99,6 @@ class Data:
     waiting = KEEP_ALIVE
 
     def __init__(self, request_id: str, after: int) -> None:
-        self.status_s = STATUS_S
         self._request_id = request_id
         self._is_in_line_end = False
         self.head = RETRY + self._id(after) + b"\n"
@@ -121,7 +135,7 @@ class TextStreams:
         if is_reconnect(http):
             return await self._again(http)
         asked = await self._streams.send(body)
-        return await self._opened(http, asked.request_id, 0, headers_of(asked, ignored))
+        return await self._opened(http, asked.request_id, 0, headers_of(asked, ignored), STATUS_S)
 
     async def _again(self, http: HttpRequest) -> Response:
         request_id, _, index = http.headers["last-event-id"].rpartition(":")
@@ -132,16 +146,18 @@ class TextStreams:
         if await self._streams.is_behind_the_end(request_id, after):
             return Response(status_code=204)
         self._gateway.limits.open_stream(self._identity)
-        return await self._opened(http, request_id, after, {})
+        return await self._opened(http, request_id, after, {}, None)
 
-    async def _opened(self, http: HttpRequest, request_id: str, after: int, headers: dict[str, str]) -> Response:
-        """Release the stream that is open when the reply ends."""
+    async def _opened(
+        self, http: HttpRequest, request_id: str, after: int, headers: dict[str, str], status_s: float | None
+    ) -> Response:
+        """Release the stream that is open when the reply ends. `status_s`: when the head of `data` leaves at last."""
         gateway, limits, identity = self._gateway, self._gateway.limits, self._identity
         form = Data(request_id, after) if self._form == "data" else Plain()
         pieces = pieces_of(gateway, identity.user_id, request_id, after)
         first = asyncio.create_task(_first(pieces), name="first text of a page")
         try:
-            await for_a_status(http, first, pieces, form.status_s)
+            await for_a_status(http, first, pieces, status_s if form.waiting else None)
         except BaseException:
             limits.close_stream(identity)
             raise

@@ -159,6 +159,20 @@ async def test_an_error_before_the_text_is_a_status_and_behind_it_a_cut(place: P
     assert "without completing response" not in place.gateway.log.read_text()
 
 
+async def test_an_answer_that_is_cancelled_does_not_look_whole(place: Place) -> None:
+    for path, query in (("/generate", "prompt"), ("/chat", "query")):
+        request_id = f"gone{len(path)}"
+        reading = asyncio.create_task(read(place.url(path), params={query: "one two wait", "request_id": request_id}))
+        await until(lambda: request_id in place.scripted.cancelled)  # noqa: B023
+        async with place.http() as http:
+            await http.delete(f"/v1/requests/{request_id}")
+        cut = await reading
+        assert (cut.reply.status_code, cut.is_whole, "two" in cut.text) == (200, False, True)
+    last = events_of(cut.text)[-1][0]
+    again = await read(place.url("/chat"), params={"query": "x"}, headers={"Last-Event-ID": last})
+    assert again.error == (409, "cancelled")
+
+
 async def test_what_cannot_be_asked_is_told_in_the_names_of_the_page(place: Place) -> None:
     for query, why in {
         "": "query: is missing",
@@ -213,6 +227,19 @@ async def test_an_id_of_nothing_asks_nothing(place: Place) -> None:
         refused = await read(place.url("/chat"), params={"query": "a"}, headers={"Last-Event-ID": last})
         assert refused.reply.status_code == status, last
     assert not place.scripted.requests
+
+
+async def test_a_reconnect_waits_for_its_status(place: Place) -> None:
+    """A head that leaves earlier would be followed by a cut, and `EventSource` would come again for ever."""
+    place.scripted.scripts["no text"] = ["", "pause", "fail", "never"]
+    ask = {"query": "no text", "reasoning_effort": "high", "request_id": "slow"}
+    asking = asyncio.create_task(read(place.url("/chat"), params=ask))
+    await until(lambda: bool(place.scripted.requests))
+    again = asyncio.create_task(read(place.url("/chat"), params={"query": "x"}, headers={"Last-Event-ID": "slow:0"}))
+    await asyncio.sleep(1.5)
+    place.scripted.goes_on.set()
+    assert (await again).error == (500, "engine_error")
+    assert not (await asking).is_whole
 
 
 async def test_what_waits_says_so_and_its_error_is_the_status_of_the_reconnect(place: Place) -> None:
