@@ -45,7 +45,7 @@ STORMS: tuple[Callable[[int], Simulation], ...] = (
 
 FAILED: WeakSet[InFlight] = WeakSet()
 """The requests whose model has failed in this process."""
-_KILLS = 3
+_KILLS = 4
 _WITHIN_S = 15.0
 _APART_S = 0.2
 
@@ -82,8 +82,8 @@ def hostile_index(seed: int) -> Simulation:
     )
 
 
-def killed_thrice(seed: int) -> Simulation:
-    """A request that ends its worker, and three kills from outside within 15 s, each while another request begins."""
+def killed_four_times(seed: int) -> Simulation:
+    """A request that ends its worker, and four kills from outside within 15 s, each while another request begins."""
     chance = random.Random(f"killed thrice {seed}")
     load = Load(requests=8, users=4, over_s=5.0, deadly=0.15)
     simulation = Simulation(seed, workers=1 + seed % 3, load=load)
@@ -92,7 +92,7 @@ def killed_thrice(seed: int) -> Simulation:
 
 
 def killed_while_failing(seed: int) -> Simulation:
-    """Three kills from outside, each while a replayed request is tried again because its model has failed."""
+    """Four kills from outside, each while a replayed request is tried again because its model has failed."""
     load = Load(requests=8, users=4, over_s=5.0, failing=0.8)
     simulation = Simulation(seed, workers=1 + seed % 3, load=load, conditions=Conditions(routed=True))
     _kill_while(simulation, random.Random(f"killed while failing {seed}"), _fails_one, within_s=60.0)

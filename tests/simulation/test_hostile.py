@@ -26,8 +26,8 @@ from tests.simulation.hostile_storms import (
     hostile_calm,
     hostile_index,
     hostile_storm,
+    killed_four_times,
     killed_often,
-    killed_thrice,
     killed_while_failing,
 )
 from tests.simulation.mutant import Mutant, enter_at_once, find_broken_promise
@@ -75,7 +75,7 @@ def test_whatever_is_raised_about_a_request_ends_that_request(case: str) -> None
 @pytest.mark.parametrize("first", range(0, KILLED, AT_ONCE))
 def test_no_innocent_is_quarantined_whatever_kills_workers(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
-        for outcome in killed_thrice(seed).run(), killed_often(seed).run():
+        for outcome in killed_four_times(seed).run(), killed_often(seed).run():
             assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
@@ -168,15 +168,16 @@ MUTANTS: dict[str, Mutant] = {
     "a failure of the model counts as a lost attempt": Mutant(
         Attempting, "_begin", _counts_failures, killed_while_failing, hint=27
     ),
-    "two lost attempts are enough": Mutant(attempts, "MOST_ATTEMPTS", 2, killed_while_failing, hint=812633),
+    "three lost attempts are enough": Mutant(attempts, "MOST_ATTEMPTS", 3, killed_while_failing, hint=812633),
     "a suspect is tried again at once": Mutant(
         attempts, "pause_before", lambda *_: 0.0, killed_while_failing, hint=812633
     ),
     "an answer that has grown between two kills is a suspect all the same": Mutant(
-        requests, "lost_attempts", lambda last, _index: 0 if last is None else last.number, killed_often, hint=6
+        requests, "lost_attempts", lambda last, _index: 0 if last is None else last.number, killed_often, hint=9,
+        more=((attempts, "pause_before", lambda *_: 0.0),),  # without it a dozen kills meet nothing four times
     ),
     "attempts are not apart, and suspects not alone": Mutant(
-        attempts, "pause_before", lambda *_: 0.0, killed_thrice,
+        attempts, "pause_before", lambda *_: 0.0, killed_four_times,
         more=((Isolation, "enter", enter_at_once), (Isolation, "pass_suspect", _nothing)),
     ),
     "an event that is too large is the broker's fault": Mutant(tokens, "RECORD_ERRORS", (), modelled),
