@@ -58,7 +58,8 @@ async def test_a_response_has_it_as_an_item(client: AsyncOpenAI) -> None:
     }
     assert deltas == {"reasoning_text": thought.content[0].text, "output_text": response.output_text}
     assert response.reasoning.effort == "high"
-    assert response.usage.output_tokens_details.reasoning_tokens == 4
+    # Those of an event that also has text are not counted, and a busy worker puts several tokens into one.
+    assert 0 < response.usage.output_tokens_details.reasoning_tokens <= 4
     # The items go back as they came.
     again = await client.responses.create(
         model="demo", input=[*HELLO, *response.output, {"role": "user", "content": "go on"}], max_output_tokens=4
