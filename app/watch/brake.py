@@ -25,7 +25,7 @@ class Brake:
         self.leaves = 0
         self._times: list[float] = []
         if file is not None:
-            with suppress(OSError, ValueError, KeyError, TypeError):
+            with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
                 kept = json.loads(file.read_text())
                 self.leaves, self._times = int(kept["leaves"]), [float(one) for one in kept["times"]]
 

@@ -19,7 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.watch.brake import MOST
+from app.watch.brake import MOST, Brake
 from app.watch.goodbye import Goodbye, LeaveOutcome
 from app.watch.post import Ward
 from tests.environment import environment_of
@@ -280,3 +280,11 @@ def test_a_sidecar_leaves_for_workers_that_hang_up(
 def test_a_line_that_cannot_be_read_tells_the_watcher_nothing(line: bytes) -> None:
     (ward := Ward("w", 1, "m")).hear(line)
     assert ward == Ward("w", 1, "m")
+
+
+@pytest.mark.parametrize(
+    "kept", ["", "[]", "{}", '{"leaves": 1e999, "times": []}', '{"leaves": 1, "times": 3}'], ids=range(5)
+)
+def test_a_file_of_leaves_that_cannot_be_read_counts_none(tmp_path: Path, kept: str) -> None:
+    (tmp_path / "leaves").write_text(kept)
+    assert not Brake(tmp_path / "leaves").holds()
