@@ -135,9 +135,10 @@ async def test_a_reader_that_wants_a_record_a_token_gets_them_and_the_end(run: R
     while not any(one["end"] for one in records):
         found = await run.consume("llm-tokens", len(records) + 1)
         records = [record for key, record in found if key == "blog" and record["id"] == "live"]
-    assert [one["index"] for one in records] == [0, 1, 2, 3]
+    indices = [one["index"] for one in records]  # a busy worker puts several tokens into one event
+    assert (indices[0], indices, indices[-1]) == (0, sorted({*indices}), 3)
     assert "".join(one["token"] or "" for one in records) == answer.text
-    assert [one["end"] for one in records] == [None, None, None, "length"]
+    assert [one["end"] for one in records] == [*[None] * (len(records) - 1), "length"]
 
 
 async def test_records_under_a_constant_user_are_conversations_of_their_own(run: Run, client: Client) -> None:

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from app.commands.policy import policy
+from app.commands import parley
 from app.serving.loading import LoadError
 from app.settings import Settings
 from app.worker import load
 
 
 def checked(*arguments: str) -> Result:
-    return CliRunner().invoke(policy, ["check", *arguments])
+    return CliRunner().invoke(parley, ["policy", "check", *arguments])
 
 
 def test_every_mistake_is_a_line_and_the_exit_code_is_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@ import pytest
 from click.testing import CliRunner
 from rich.table import Table
 
-from app.commands.chat import chat
-from app.commands.tail import tail
+from app.commands import parley
 from app.commands.terminal import print_table
 from app.process.printable import printable
 
@@ -23,7 +22,7 @@ def _away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_wrong_setting_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARLEY_PARTITIONS", "many")
-    result = CliRunner().invoke(chat, ["--user", "ann", "p"])
+    result = CliRunner().invoke(parley, ["chat", "--user", "ann", "p"])
     assert result.exit_code == 2
     assert result.output.count("\n") == 1
     assert "PARLEY_PARTITIONS=many" in result.output
@@ -31,7 +30,7 @@ def test_wrong_setting_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyPat
 
 def test_unknown_setting_is_told_in_one_line_and_the_command_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARLEY_PARTITION", "8")
-    result = CliRunner().invoke(tail, ["tokens"])
+    result = CliRunner().invoke(parley, ["tail", "tokens"])
     assert result.exit_code == 1
     lines = result.output.splitlines()
     ignored = "PARLEY_PARTITION is not a setting of Parley and is ignored"

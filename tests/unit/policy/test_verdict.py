@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from app.commands.policy import policy
+from app.commands import parley
 from app.gateway.asking.gateway import Gateway
 from app.gateway.callers.access import Access
 from app.policy import watch
@@ -53,7 +53,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 async def test_all_refuse_at_the_start(settings: Settings, text: str) -> None:
     assert settings.policy is not None
     settings.policy.write_text(text)
-    told = CliRunner().invoke(policy, ["check", str(settings.policy)])
+    told = CliRunner().invoke(parley, ["policy", "check", str(settings.policy)])
     assert (told.exit_code, told.stdout.splitlines()) == (2, [REFUSED[text]])
     with pytest.raises(LoadError) as worker:
         load(settings, lambda _: None)

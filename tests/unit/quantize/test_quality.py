@@ -87,7 +87,8 @@ def test_the_shop_asks_nothing_that_it_calibrates_with():
 
 
 def parley_quantize(*arguments):
-    return CliRunner().invoke(quantize, [*map(str, arguments)])
+    # As below `parley`: click keeps a command's option for help from its first use on.
+    return CliRunner().invoke(quantize, [*map(str, arguments)], help_option_names=["-h", "--help"])
 
 
 def test_the_command_examines_a_checkpoint_that_is_there(tmp_path, held_out):

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from app.commands.model import model
+from app.commands import parley
 from app.serving.loading import load_models
 from app.serving.model_check import log_reports
 from app.settings import Settings
@@ -38,7 +38,7 @@ TALK = [QUESTION, {"role": "assistant", "content": "in köln"}, {"role": "user",
 
 
 def run(*arguments: str, stdin: str = "") -> Result:
-    result = CliRunner().invoke(model, [*arguments], input=stdin)
+    result = CliRunner().invoke(parley, ["model", *arguments], input=stdin)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 
-from app.commands.schema import schema
+from app.commands import parley
 from app.wire.codec import encode
 from app.wire.schemas import RECORDS, avro_schema, json_schema, subject
 from app.wire.turn import Turn
@@ -51,7 +51,7 @@ def test_a_record_that_lacks_a_field_fits_neither() -> None:
 @topics
 @pytest.mark.parametrize("options", [[], ["--avro"]])
 def test_a_registry_gets_the_schema_as_text(topic: str, options: list[str]) -> None:
-    printed = CliRunner().invoke(schema, [topic, *options, "--registry"])
+    printed = CliRunner().invoke(parley, ["schema", topic, *options, "--registry"])
     body = json.loads(printed.stdout)
     assert body["schemaType"] == ("AVRO" if options else "JSON")
     assert json.loads(body["schema"]) == (avro_schema(topic) if options else json_schema(topic))
