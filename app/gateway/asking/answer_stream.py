@@ -21,7 +21,7 @@ from app.wire.event import EventType, TokenEvent
 from app.wire.ids import is_request_id
 from app.wire.request import Request
 
-_LARGEST_INDEX = 2**53
+LARGEST_INDEX = 2**53
 RETRY = b"retry: 1000\n\n"
 
 
@@ -123,7 +123,7 @@ def index_after(request: HttpRequest, starting_after: str | None = None) -> int:
 
 
 def index_of(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > _LARGEST_INDEX:
+    if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > LARGEST_INDEX:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, "starting_after: must be the `id` of an event", param="starting_after"
         )

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeAlias
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from app.gateway.asking.answer_stream import LARGEST_INDEX
 from app.gateway.asking.ask import AskBody
 from app.gateway.asking.gateway import Gateway
 from app.gateway.asking.reading import read_message
@@ -34,7 +35,6 @@ _CLOSE_S = 1.0
 
 _Key = tuple[str, str]
 _encoder = msgspec.json.Encoder()
-_LARGEST_INDEX = 2**53
 
 
 class AskMessage(AskBody, frozen=True, kw_only=True, tag_field="type", tag="ask"):
@@ -72,7 +72,7 @@ def _check(message: AnyMessage) -> None:
         return
     if not is_request_id(message.request_id):
         raise _wrong(f"request_id: must be {REQUEST_ID_FORM}", "request_id")
-    if isinstance(message, FollowMessage) and not 0 <= message.starting_after <= _LARGEST_INDEX:
+    if isinstance(message, FollowMessage) and not 0 <= message.starting_after <= LARGEST_INDEX:
         raise _wrong("starting_after: must be the position after an event", "starting_after")
 
 
