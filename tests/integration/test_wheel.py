@@ -25,8 +25,20 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
         place = source / name
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, place)
-    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=source, check=True, capture_output=True)
-    (wheel,) = folder.glob("parley-*.whl")
+    return _built(folder)
+
+
+def unpacked_wheel(source: Path, folder: Path) -> Path:
+    """The wheel of that folder, unpacked; nothing is downloaded for it."""
+    shutil.copytree(source, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    return _built(folder)
+
+
+def _built(folder: Path) -> Path:
+    """Of the sources in it."""
+    command = [sys.executable, "-c", BUILD, str(folder)]
+    subprocess.run(command, cwd=folder / "source", check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(folder / "unpacked")
     return folder / "unpacked"
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import zipfile
 from email import message_from_bytes
 from pathlib import Path
 
 import pytest
 
-from tests.integration.test_wheel import BUILD, ROOT
+from tests.integration.test_wheel import ROOT, unpacked_wheel
 
 SOURCE = ROOT / "deploy" / "packages" / "python"
 
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(SOURCE, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
-    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=folder / "source", check=True, capture_output=True)
-    (wheel,) = folder.glob("parley_client-*.whl")
-    zipfile.ZipFile(wheel).extractall(folder / "unpacked")
-    return folder / "unpacked"
+    return unpacked_wheel(SOURCE, tmp_path_factory.mktemp("wheel"))
 
 
 def test_it_has_every_module_and_its_types(unpacked: Path) -> None:

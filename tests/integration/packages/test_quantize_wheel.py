@@ -6,25 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from app.process.process_end import ExitCode
-from tests.integration.test_wheel import BUILD, ROOT
+from tests.integration.test_wheel import ROOT, unpacked_wheel
 
 SOURCE = ROOT / "deploy" / "packages" / "quantize"
 
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(SOURCE, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
-    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=folder / "source", check=True, capture_output=True)
-    (wheel,) = folder.glob("parley_quantize-*.whl")
-    zipfile.ZipFile(wheel).extractall(folder / "unpacked")
-    return folder / "unpacked"
+    return unpacked_wheel(SOURCE, tmp_path_factory.mktemp("wheel"))
 
 
 def parley(*arguments: str, beside: Path | None = None) -> subprocess.CompletedProcess[str]:
