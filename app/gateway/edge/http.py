@@ -86,9 +86,10 @@ class Paths(Middleware):
         await self._app({**scope, "method": "GET", _HEAD: True}, head.receive, head.send)
 
 
-def is_head(scope: Scope) -> bool:
-    """Whether this `GET` was a `HEAD`."""
-    return _HEAD in scope
+def refuse_head(scope: Scope) -> None:
+    """Of a `GET` that asks; raises `ApiError`."""
+    if _HEAD in scope:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "HEAD is not supported here: it would send the prompt", status=405)
 
 
 class _Head:

@@ -15,9 +15,8 @@ from app.gateway.asking.ask import AskBody
 from app.gateway.asking.gateway import gateway_of
 from app.gateway.asking.openapi import EVENTS, replies
 from app.gateway.asking.reading import read_query
-from app.gateway.edge.errors import ApiError, invalid
-from app.gateway.edge.http import is_head
-from app.wire.error import ErrorCode
+from app.gateway.edge.errors import invalid
+from app.gateway.edge.http import refuse_head
 
 router = APIRouter(prefix="/v1", tags=["requests"])
 
@@ -30,8 +29,7 @@ async def chat(request: Request) -> Response:
     reconnect of an `EventSource` continues the stream; without one it gets 204, because to ask again would be a second
     question.
     """
-    if is_head(request.scope):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "HEAD is not supported here: it would send the prompt", status=405)
+    refuse_head(request.scope)
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
     body, ignored = read_query(request, AskBody, {"query": "prompt"})

@@ -22,8 +22,7 @@ from app.gateway.asking.pages import Pages, PolicyPage
 from app.gateway.asking.reading import read_parameters, read_query
 from app.gateway.asking.routes.socket import serve_socket
 from app.gateway.edge.errors import ApiError, invalid, renamed
-from app.gateway.edge.http import is_head
-from app.wire.error import ErrorCode
+from app.gateway.edge.http import refuse_head
 
 
 def with_pages(pages: Pages, otherwise: ASGIApp) -> ASGIApp:
@@ -48,8 +47,7 @@ def with_pages(pages: Pages, otherwise: ASGIApp) -> ASGIApp:
 
 async def _reply(request: Request, page: PolicyPage) -> Response:
     """Raises `ApiError`, in the page's words."""
-    if is_head(request.scope):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "HEAD is not supported here: it would send the prompt", status=405)
+    refuse_head(request.scope)
     try:
         return await _answer(request, page)
     except ApiError as error:
