@@ -122,7 +122,7 @@ class Intake:
                 for at in [at for at, one in reading.items() if at not in mine or one.topic != wanted[at.topic]]:
                     reading[at].stop.set()
                     await reading.pop(at).task
-                for at in mine - reading.keys():
+                for at in sorted(mine - reading.keys()):
                     reading[at] = self._start(partition, at, wanted[at.topic])
                 await _first_of(changed, [one.task for one in reading.values()])
         finally:

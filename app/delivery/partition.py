@@ -112,7 +112,7 @@ class Partition:
         self._withdrawn: list[InFlight] = []
         self.begun: dict[RequestKey, int] = {}
         """The newest attempt of each request that this process has begun and survived (resume/quarantine.py, 3)."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their start
         self._letting_go = asyncio.Lock()
         self._may_take_over = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"partition-{context.number}")
@@ -228,7 +228,7 @@ class Partition:
         dead letter; one about no record starts the partition over.
         """
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(partial(self._worked, about))
         return task
 
@@ -408,7 +408,7 @@ class Partition:
         self._on_load(self)
 
     def _worked(self, about: Record | None, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled() or (error := task.exception()) is None:
             return
         is_open = about is not None and self.state is State.OWNED and self.records.holds(about)

@@ -191,7 +191,8 @@ class Findings:
         wrong += self._wrong_letters()
         wrong += self._wrong_rows(erasures)
         if self._sim.conditions.foreign:
-            wrong += wrong_foreign(self._sim.broker, self._read("requests"), self._letters(), self._turns())
+            requests, torn = self._read("requests"), self._sim.torn
+            wrong += wrong_foreign(self._sim.broker, requests, self._letters(), self._turns(), torn)
         if self._sim.conditions.user_limit is not None:
             wrong += wrong_limits(self._events, self._sim.conditions.user_limit)
         turns = {(turn.user_id, turn.request_id): turn for turn in self._turns()}

@@ -6,6 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from aiokafka import TopicPartition
 
@@ -98,9 +99,16 @@ def is_taken(broker: Broker) -> bool:
 
 
 def wrong_foreign(
-    broker: Broker, requests: Iterable[Entry], letters: Mapping[tuple[str, int, int], int], turns: Sequence[Turn]
+    broker: Broker,
+    requests: Iterable[Entry],
+    letters: Mapping[tuple[str, int, int], int],
+    turns: Sequence[Turn],
+    torn: AbstractSet[tuple[str, str]],
 ) -> list[str]:
-    """What is wrong between foreign records, requests, turns and the records of readers of foreign topics."""
+    """What is wrong between foreign records, requests, turns and the records of readers of foreign topics.
+
+    torn: Requests whose events Kafka has lost, by user and id: whether they have failed is not known any more.
+    """
     made: Counter[tuple[str, int, int]] = Counter()
     times: dict[tuple[str, int, int], int] = {}
     pinged = set()
@@ -125,7 +133,7 @@ def wrong_foreign(
                 wrong.append(f"{place} has {made[place]} requests and {letters.get(place, 0)} dead letters")
     wrong += _wrong_egress(broker, ANSWERS, [{"id": t.request_id, "who": t.user_id, "said": t.answer} for t in turns])
     told = [{"id": t.request_id, "said": t.answer} for t in turns if t.user_id == "pinger" and t.request_id in pinged]
-    wrong += _wrong_reports(broker, letters, turns) + _wrong_failures(broker, letters, turns)
+    wrong += _wrong_reports(broker, letters, turns) + _wrong_failures(broker, letters, turns, torn)
     return wrong + _wrong_egress(broker, PONGS, told) + _wrong_words(broker, turns)
 
 
@@ -160,7 +168,12 @@ def _wrong_reports(broker: Broker, letters: Mapping[tuple[str, int, int], int], 
     return wrong + [f"{key} has {told[key]} records on {REPORTS}" for key in wanted if told[key] != 1]
 
 
-def _wrong_failures(broker: Broker, letters: Mapping[tuple[str, int, int], int], turns: Iterable[Turn]) -> list[str]:
+def _wrong_failures(
+    broker: Broker,
+    letters: Mapping[tuple[str, int, int], int],
+    turns: Iterable[Turn],
+    torn: AbstractSet[tuple[str, str]],
+) -> list[str]:
     """Each request that has failed leaves one record, whoever sent it and however early it was refused, and so does
     each record that an intake refuses.
     """
@@ -168,9 +181,10 @@ def _wrong_failures(broker: Broker, letters: Mapping[tuple[str, int, int], int],
     failed = {(one.user_id, one.request_id) for one in events if one.type is EventType.ERROR}
     failed -= {(turn.user_id, turn.request_id) for turn in turns}  # by an owner that was fenced
     told = Counter((one["who"], one["id"]) for one in (json.loads(e.value or b"") for e in _visible(broker, FAILURES)))
-    wrong = [f"{key} has {told.pop(key, 0)} records on {FAILURES}" for key in failed if told[key] != 1]
+    wrong = [f"{key} has {told[key]} records on {FAILURES}" for key in failed if told[key] != 1]
+    wrong += [f"{key} has {told[key]} records on {FAILURES}" for key in torn - failed if told[key] > 1]
     refused = sum(count for (topic, _, _), count in letters.items() if topic in {ASKS, PINGS})
-    left = sum(count for key, count in told.items() if key not in failed)
+    left = sum(count for key, count in told.items() if key not in failed | torn)
     return wrong + ([] if left == refused else [f"{left} records on {FAILURES} are of {refused} that were refused"])
 
 

@@ -143,7 +143,7 @@ MUTANTS: dict[str, Mutant] = {
     "a foreign record's offset is committed before its request": Mutant(
         _Taking, "_commit", _commits_its_offset_first, foreign_storm, hint=3
     ),
-    "a next owner reads a foreign topic from the beginning": Mutant(intake, "_next_of", lambda *_: 0, foreign_storm),
+    "a next owner reads a foreign topic from the beginning": Mutant(intake, "next_of", lambda *_: 0, foreign_storm),
     "a foreign record is asked as of when it is read": Mutant(IntakeRecords, "_request", _asks_now, foreign_storm),
     "a foreign record's request stays with its reader": Mutant(
         IntakeRecords, "_request", _asks_here, foreign_storm, hint=3

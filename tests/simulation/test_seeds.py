@@ -6,11 +6,30 @@ A seed that fails here is the only one of its kind for this commit: put it into 
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tests.simulation.found import FOUND
-from tests.simulation.fresh import PER_KIND, command, first_seed
+from tests.simulation.fresh import PER_KIND, ROOT, command, first_seed
 from tests.simulation.kinds import kinds
+
+REPEATED = 4
+"""Seeds of each kind that run in two processes."""
+RUNS = """
+import sys
+
+from tests.simulation.kinds import kinds
+
+for kind, make in kinds().items():
+    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
+        run = make(seed)
+        outcome = run.run()
+        lengths = [(at, len(log.entries)) for at, log in sorted(run.broker.logs.items())]
+        print(kind, seed, outcome.steps, outcome.line(), lengths)
+"""
 
 
 def judge(kind: str, seed: int) -> None:
@@ -36,3 +55,15 @@ def test_what_a_seed_found_once_stays_mended(kind: str, seed: int) -> None:
 def test_every_kind_of_storm_is_there_by_itself() -> None:
     assert {"storm", "returning_storm", "hostile_calm", "killed_four_times", "big_erasure"} <= kinds().keys()
     assert len(kinds()) >= 35
+
+
+def test_seed_is_the_same_run_in_every_process() -> None:
+    """A set of names has another order in each process, and a set of tasks has one by their addresses."""
+    call = [sys.executable, "-c", RUNS, str(first_seed()), str(first_seed() + REPEATED)]
+    runs = [
+        subprocess.Popen(call, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONHASHSEED": order}, cwd=ROOT)
+        for order in ("1", "7")
+    ]
+    one, other = (run.communicate()[0].splitlines() for run in runs)
+    assert one == other
+    assert len(one) == REPEATED * len(kinds())

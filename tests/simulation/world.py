@@ -37,7 +37,8 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         self.world = world
         self.ready: deque[asyncio.Handle] = deque()
         self.timers: list[asyncio.TimerHandle] = []
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        """In the order of their start: a set would have another order in each process."""
         self.errors: list[dict[str, Any]] = []
         self.dead = False
         self.skew = 0.0
@@ -76,8 +77,8 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        self.tasks[task] = None
+        task.add_done_callback(lambda done: self.tasks.pop(done, None))
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
