@@ -17,7 +17,6 @@ from app.answering.job import PRIORITIES
 from app.answering.kept import Refusal, refusal_of, refused_user
 from app.delivery.accepted import Accepted, Former, RequestKey
 from app.delivery.cancels import Cancels
-from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import error_of_unexpected
 from app.delivery.escalation import ESCALATING
@@ -27,6 +26,7 @@ from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt, AttemptCount, lost_attempts
 from app.foreign.source import source_of
+from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
 from app.wire.codec import explained, ignored_fields, read_request, trace_headers_of
 from app.wire.error import WireError

@@ -20,7 +20,6 @@ from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.accepted import NEW, REPLAYED, Former, RequestKey
 from app.delivery.clients import RETRIABLE_ERRORS, Clients, stop_client
-from app.delivery.clock import BrokerClock
 from app.delivery.commits.changelog import changelogs, restore
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.handover import Handover, Offsets, decode_handover
@@ -32,6 +31,7 @@ from app.delivery.record import REQUESTS, Record, outgoing
 from app.delivery.resume.pace import TokenProducer
 from app.delivery.resume.recovery import recover
 from app.delivery.resume.tokens import TokenLog
+from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
 from app.wire.codec import read_request
 from app.wire.error import WireError

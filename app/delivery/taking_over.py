@@ -18,7 +18,6 @@ from functools import partial
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from app.delivery.clients import stop_client
-from app.delivery.clock import BrokerClock
 from app.delivery.commits.changelog import TOMBSTONES_MS
 from app.delivery.commits.handover import Handover
 from app.delivery.ownership import (
@@ -31,6 +30,7 @@ from app.delivery.ownership import (
 )
 from app.delivery.record import REQUESTS, SOURCES
 from app.delivery.resume.tokens import TokenLog
+from app.kafka.broker_clock import BrokerClock
 from tables.store import PartitionStore
 from tables.store_errors import StoreError
 

@@ -21,7 +21,6 @@ from app.answering.run import Run
 from app.audit.records import audit_of_request
 from app.delivery import dead_letters
 from app.delivery.accepted import Accepted, Former
-from app.delivery.clock import BrokerClock
 from app.delivery.commits import commit
 from app.delivery.commits.audit_chain import extend
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
@@ -37,6 +36,7 @@ from app.delivery.resume.quarantine import Isolation
 from app.delivery.resume.tokens import TokenLog
 from app.faust.arrivals import Arrivals, Place
 from app.features.open_calls import OpenCalls
+from app.kafka.broker_clock import BrokerClock
 from app.process.user_locks import UserLocks
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import TokenEvent

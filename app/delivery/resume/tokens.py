@@ -22,10 +22,10 @@ from aiokafka.structs import RecordMetadata
 
 from app.delivery.accepted import RequestKey
 from app.delivery.clients import RECORD_ERRORS, RETRIABLE_ERRORS
-from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import LostError
 from app.delivery.record import HeaderList, Outgoing
 from app.delivery.resume.pace import TokenPace
+from app.kafka.broker_clock import BrokerClock
 from app.wire.codec import encode
 from app.wire.event import TokenEvent
 from app.wire.record_size import MAX_RECORD_BYTES

@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from app.delivery.clock import BrokerClock
 from app.delivery.dead_letters import error_of_unexpected, letter_of, quiet_letter_of
 from app.delivery.escalation import ESCALATING
 from app.delivery.record import REQUESTS, Outgoing, Record
@@ -19,6 +18,7 @@ from app.foreign.formats import IntakeTopic, fields_of, salvaged
 from app.foreign.mapping import named_in, request_of
 from app.foreign.passed import Passed, carried, fitting, found_at
 from app.foreign.source import ForeignSource
+from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
 from app.wire.codec import trace_headers_of
 from app.wire.error import ErrorCode, WireError

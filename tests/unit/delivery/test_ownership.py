@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 from aiokafka.structs import OffsetAndMetadata
 
-from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import CommitQueue
 from app.delivery.commits.handover import Handover, encode_metadata
 from app.delivery.ownership import FencedError, Ownership, PartitionContext, Start
 from app.delivery.record import REQUESTS, SOURCES
 from app.delivery.taking_over import _give_up, take_over
+from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
 from tables import records
 from tables.records import Table

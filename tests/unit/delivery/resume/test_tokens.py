@@ -8,11 +8,11 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
-from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import LostError
 from app.delivery.record import Outgoing
 from app.delivery.resume.pace import TokenPace
 from app.delivery.resume.tokens import EventTooLargeError, TokenLog
+from app.kafka.broker_clock import BrokerClock
 from app.wire.codec import decode
 from app.wire.event import EventType, TokenEvent
 

@@ -5,7 +5,7 @@ import time
 import pytest
 from aiokafka.structs import RecordMetadata
 
-from app.delivery.clock import YEAR_2000_MS, BrokerClock
+from app.kafka.broker_clock import YEAR_2000_MS, BrokerClock
 
 BROKER_MS = 2 * 10**12
 
