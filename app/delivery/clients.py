@@ -12,11 +12,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import (
     CoordinatorLoadInProgressError,
-    InvalidProducerEpoch,
     InvalidTimestampError,
     KafkaError,
     MessageSizeTooLargeError,
-    ProducerFenced,
     RecordListTooLargeError,
 )
 from aiokafka.structs import OffsetAndMetadata
@@ -34,8 +32,6 @@ log = logging.getLogger(__name__)
 # Raised by aiokafka when a broker is unreachable or a producer was fenced; a fatal transaction state raises a bare
 # AssertionError. None of these says whether the records were written, so the next owner reads the log to find out.
 RETRIABLE_ERRORS = (KafkaError, AssertionError, TimeoutError, OSError)
-
-FENCED = (ProducerFenced, InvalidProducerEpoch)
 
 # The broker, or the client itself, rejects this one record. Sending it again would not help.
 RECORD_ERRORS = (MessageSizeTooLargeError, RecordListTooLargeError, InvalidTimestampError)
