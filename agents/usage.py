@@ -37,7 +37,7 @@ from app.wire.turn import Turn
 from app.wire.usage import Latencies, UsageWindow
 from models.interface.unexpected import type_and_line
 from tables.records import Table
-from tables.usage import BOUNDS_MS, Counted, Latency, Tally, WindowKey, Windows
+from tables.usage import BOUNDS_MS, Labels, Latency, Tally, WindowKey, Windows
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ _LEAST_POLL_MS = 200
 _AT_ONCE = 200  # turns counted before other tasks get to run
 _EVERY_S = 1.0  # least time between two commits of one partition
 _GRACE_WINDOWS = 5  # a turn that is later than these is counted in the current window
+_COUNTS = [name for name in Tally.__struct_fields__ if name in UsageWindow.__struct_fields__ and name != "cost"]
 
 
 class UsageWindows:
@@ -85,7 +86,7 @@ class UsageWindows:
                 continue  # the agent on `turns` writes the dead letter
             try:
                 turn = decode(Turn, record.value, record.headers)
-                windows.count(self._counted(turn), now=now)
+                windows.count(turn.created_at, _labels(turn), self._tally(turn), now=now)
             except WireError:
                 continue  # the agent on `turns` writes the dead letter
             except Exception as error:  # noqa: BLE001 - of this turn
@@ -99,24 +100,21 @@ class UsageWindows:
             await partition.commit(Commit(None, rows, outputs))
             await asyncio.sleep(_EVERY_S)
 
-    def _counted(self, turn: Turn) -> Counted:
-        timing = turn.timing
+    def _tally(self, turn: Turn) -> Tally:
+        timing, usage = turn.timing, turn.usage
         asked = turn.created_at if timing is None else timing.requested_at
         first = None if timing is None else timing.first_token_at
-        return Counted(
-            at=turn.created_at,
-            tenant=tenant_of(turn.user_id) or turn.tenant or "",
-            model=turn.model_version,
-            prompt_tokens=turn.usage.prompt_tokens,
-            completion_tokens=turn.usage.completion_tokens,
-            cached_tokens=turn.usage.cached_tokens,
-            cost=self._prices.cost(turn.model_version, turn.usage, is_cached=turn.cached is not None),
-            first_token_ms=None if first is None else max(0, first - asked),
-            duration_ms=max(0, turn.created_at - asked),
-            route=turn.route or "",
-            experiment=turn.experiment or "",
-            arm=turn.arm or "",
-            is_cached=turn.cached is not None,
+        is_cached = turn.cached is not None
+        return Tally(
+            requests=1,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cached_tokens=usage.cached_tokens,
+            cached_requests=int(is_cached),
+            saved_tokens=usage.prompt_tokens + usage.completion_tokens if is_cached else 0,
+            cost=self._prices.cost(turn.model_version, usage, is_cached=is_cached),
+            first_token=Latency() if first is None else Latency.of(max(0, first - asked)),
+            duration=Latency.of(max(0, turn.created_at - asked)),
         )
 
     def _record(self, partition: Partition, key: WindowKey, tally: Tally) -> Outgoing:
@@ -126,25 +124,23 @@ class UsageWindows:
             window_ms=key.length,
             tenant=key.tenant,
             model=key.model,
+            route=key.route,
+            experiment=key.experiment,
+            arm=key.arm,
             partition=partition.number,
-            revision=tally.revision,
-            requests=tally.requests,
-            late=tally.late,
-            prompt_tokens=tally.prompt_tokens,
-            completion_tokens=tally.completion_tokens,
-            cached_tokens=tally.cached_tokens,
             cost=round(tally.cost, 9),
             cost_per_1k=round(1000 * tally.cost / tokens, 9) if tokens else 0.0,
             first_token_ms=_latencies(tally.first_token),
             duration_ms=_latencies(tally.duration),
             created_at=partition.ownership.clock.now(),
-            route=key.route,
-            experiment=key.experiment,
-            arm=key.arm,
-            cached_requests=tally.cached_requests,
-            saved_tokens=tally.saved_tokens,
+            **{name: getattr(tally, name) for name in _COUNTS},
         )
         return outgoing(self._settings, "usage", key.tenant.encode(), window)
+
+
+def _labels(turn: Turn) -> Labels:
+    tenant = tenant_of(turn.user_id) or turn.tenant or ""
+    return tenant, turn.model_version, turn.route or "", turn.experiment or "", turn.arm or ""
 
 
 async def _pass_time(turns: TopicTask, windows: Windows, now: int) -> None:

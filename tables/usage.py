@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import add
 
 import msgspec
 
@@ -43,16 +44,19 @@ class Latency(msgspec.Struct, frozen=True):
     max: int = 0
     buckets: tuple[int, ...] = (0,) * (len(BOUNDS_MS) + 1)
 
-    def with_one(self, ms: int) -> Latency:
-        at = bisect_left(BOUNDS_MS, ms)
-        buckets = (*self.buckets[:at], self.buckets[at] + 1, *self.buckets[at + 1 :])
-        return Latency(self.count + 1, self.sum + ms, max(self.max, ms), buckets)
+    @classmethod
+    def of(cls, ms: int) -> Latency:
+        bucket = bisect_left(BOUNDS_MS, ms)
+        return cls(1, ms, ms, tuple(int(at == bucket) for at in range(len(BOUNDS_MS) + 1)))
+
+    def __add__(self, other: Latency) -> Latency:
+        buckets = tuple(map(add, self.buckets, other.buckets))
+        return Latency(self.count + other.count, self.sum + other.sum, max(self.max, other.max), buckets)
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """The counts of one window. `revision` numbers its last published record; 0 before the first.
-
-    In stored rows, `revision` has the name `told`.
+    """The counts of one window, or of one turn. `revision` numbers the window's last published record; 0 before the
+    first. In stored rows, `revision` has the name `told`.
     """
 
     revision: int = msgspec.field(default=0, name="told")
@@ -67,6 +71,9 @@ class Tally(msgspec.Struct, frozen=True):
     first_token: Latency = Latency()
     duration: Latency = Latency()
 
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(*map(add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
+
 
 class UsagePosition(msgspec.Struct, frozen=True):
     """How far turns are counted.
@@ -80,6 +87,10 @@ class UsagePosition(msgspec.Struct, frozen=True):
     next: int = 0
     seen: int = 0
     forgotten: int = 0
+
+
+Labels = tuple[str, str, str, str, str]
+"""Tenant, model, route, experiment and arm."""
 
 
 class WindowKey(msgspec.Struct, frozen=True, array_like=True):
@@ -99,28 +110,6 @@ class WindowKey(msgspec.Struct, frozen=True, array_like=True):
     @property
     def end(self) -> int:
         return self.start + self.length
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """The counted fields of one turn. `first_token_ms` is None for an answer without tokens."""
-
-    at: int
-    tenant: str
-    model: str
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
-    cost: float
-    first_token_ms: int | None
-    duration_ms: int
-    route: str = ""
-    experiment: str = ""
-    arm: str = ""
-    is_cached: bool = False
-
-    def key(self, start: int, length: int) -> WindowKey:
-        return WindowKey(start, length, self.tenant, self.model, self.route, self.experiment, self.arm)
 
 
 @dataclass(slots=True)
@@ -160,16 +149,16 @@ class Windows:
         ends = [key.end if key in self._unpublished else key.end + self.grace for key in self._tallies]
         return min(ends) + ARRIVAL_MS if ends else None
 
-    def count(self, turn: Counted, *, now: int) -> None:
-        """Treat a time in the future as now, so that one fast clock does not close the windows of others."""
-        at = min(turn.at, now)
+    def count(self, at: int, labels: Labels, turn: Tally, *, now: int) -> None:
+        """Count a turn that ended at `at`. A time in the future is now: one fast clock closes no windows of others."""
+        at = min(at, now)
         start = at - at % self.length
-        key = turn.key(start, self.length)
+        key = WindowKey(start, self.length, *labels)
         late = key.end + self.grace <= self.watermark or (start < self._forgotten and key not in self._tallies)
         if late:
             start = max(self.watermark, self._forgotten)
-            key = turn.key(start - start % self.length, self.length)
-        self._put(key, _with(self._tallies.get(key, Tally()), turn, late=late))
+            key = WindowKey(start - start % self.length, self.length, *labels)
+        self._put(key, self._tallies.get(key, Tally()) + turn + Tally(late=int(late)))
         self._unpublished.add(key)
         self._newest = max(self._newest, at)
 
@@ -206,22 +195,3 @@ class Windows:
 
     def _put(self, key: WindowKey, tally: Tally) -> None:
         self._tallies[key] = self._changed[key] = tally
-
-
-def _with(tally: Tally, turn: Counted, *, late: bool) -> Tally:
-    first_token = tally.first_token
-    if turn.first_token_ms is not None:
-        first_token = first_token.with_one(turn.first_token_ms)
-    return Tally(
-        revision=tally.revision,
-        requests=tally.requests + 1,
-        late=tally.late + late,
-        prompt_tokens=tally.prompt_tokens + turn.prompt_tokens,
-        completion_tokens=tally.completion_tokens + turn.completion_tokens,
-        cached_tokens=tally.cached_tokens + turn.cached_tokens,
-        cached_requests=tally.cached_requests + turn.is_cached,
-        saved_tokens=tally.saved_tokens + turn.is_cached * (turn.prompt_tokens + turn.completion_tokens),
-        cost=tally.cost + turn.cost,
-        first_token=first_token,
-        duration=tally.duration.with_one(turn.duration_ms),
-    )

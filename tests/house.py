@@ -24,10 +24,10 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 70_350,
+    "lines of the product": 70_308,
     "files of the product": 647,
     "lines of packages beside it": 430,
-    "lines of the core": 8_890,
+    "lines of the core": 8_794,
     "lines of the tests": 89_470,
     "words of documents written by hand": 36_780,
     "loose files in models": 0,

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tables.records import RowChange
-from tables.usage import ARRIVAL_MS, Counted, Latency, Tally, WindowKey, Windows
+from tables.usage import ARRIVAL_MS, Latency, Tally, WindowKey, Windows
 
 MINUTE = 60_000
 GRACE = 120_000
 START = 1_700_000_040_000  # a full minute
 
 
-def turn(at: int, **values: Any) -> Counted:
-    defaults = {"tenant": "", "model": "m", "prompt_tokens": 10, "completion_tokens": 5, "cached_tokens": 2}
-    return Counted(at=at, **{**defaults, "cost": 0.5, "first_token_ms": 20, "duration_ms": 300, **values})
+LATENCIES = {"first_token": Latency.of(20), "duration": Latency.of(300)}
+TURN = Tally(requests=1, prompt_tokens=10, completion_tokens=5, cached_tokens=2, cost=0.5, **LATENCIES)
+
+
+def count(windows: Windows, at: int, *, tenant: str = "", model: str = "m", turn: Tally = TURN) -> None:
+    windows.count(at, (tenant, model, "", "", ""), turn, now=START * 2)
 
 
 def windows_of(*ats: int, now: int = START * 2) -> Windows:
     windows = Windows(MINUTE, GRACE)
     for at in ats:
-        windows.count(turn(at), now=now)
+        windows.count(at, ("", "m", "", "", ""), TURN, now=now)
     return windows
 
 
@@ -36,7 +37,7 @@ def reported(windows: Windows) -> list[tuple[int, int, int]]:
 def test_a_window_is_told_once_the_watermark_has_passed_its_end() -> None:
     windows = windows_of(START, START + MINUTE - 1)
     assert reported(windows) == []
-    windows.count(turn(START + MINUTE + ARRIVAL_MS), now=START * 2)
+    count(windows, START + MINUTE + ARRIVAL_MS)
     assert reported(windows) == [(0, 1, 2)]
     assert reported(windows) == [], "once"
 
@@ -44,7 +45,7 @@ def test_a_window_is_told_once_the_watermark_has_passed_its_end() -> None:
 def test_a_late_turn_makes_a_new_revision_of_the_whole_window() -> None:
     windows = windows_of(START, START + MINUTE + ARRIVAL_MS)
     assert reported(windows) == [(0, 1, 1)]
-    windows.count(turn(START + 7), now=START * 2)
+    count(windows, START + 7)
     assert reported(windows) == [(0, 2, 2)]
 
 
@@ -52,7 +53,7 @@ def test_a_turn_past_the_grace_is_counted_in_the_open_window_and_called_late() -
     open_window = START + MINUTE + GRACE + ARRIVAL_MS
     windows = windows_of(START, open_window)
     reported(windows)
-    windows.count(turn(START + 7), now=START * 2)
+    count(windows, START + 7)
     windows.advance(open_window + MINUTE)
     ((key, tally),) = list(windows.close())
     assert (key.start, tally.requests, tally.late) == (open_window - open_window % MINUTE, 2, 1)
@@ -66,7 +67,7 @@ def test_a_longer_grace_does_not_begin_a_forgotten_window_again() -> None:
     assert reported(windows) == []
     rows = [(change.key, change.value) for change in windows.drain() if change.value is not None]
     patient = Windows.load(rows, length=MINUTE, grace=100 * GRACE)
-    patient.count(turn(START + 1), now=START * 2)
+    count(patient, START + 1)
     patient.advance(START + 60 * MINUTE)
     ((key, tally),) = patient.close()
     assert key.start >= START + MINUTE, "the first revision of that minute is out, and stays the last"
@@ -94,7 +95,7 @@ def test_a_time_in_the_future_counts_as_now() -> None:
 def test_tenants_and_models_have_windows_of_their_own() -> None:
     windows = Windows(MINUTE, GRACE)
     for tenant, model in (("a", "m"), ("a", "n"), ("b", "m"), ("a", "m")):
-        windows.count(turn(START, tenant=tenant, model=model), now=START * 2)
+        count(windows, START, tenant=tenant, model=model)
     windows.advance(START + MINUTE + ARRIVAL_MS)
     assert {(key.tenant, key.model): tally.requests for key, tally in windows.close()} == {
         ("a", "m"): 2,
@@ -105,8 +106,9 @@ def test_tenants_and_models_have_windows_of_their_own() -> None:
 
 def test_a_tally_adds_up() -> None:
     windows = Windows(MINUTE, GRACE)
-    windows.count(turn(START), now=START * 2)
-    windows.count(turn(START, first_token_ms=None, duration_ms=70_000), now=START * 2)
+    count(windows, START)
+    slow = msgspec.structs.replace(TURN, first_token=Latency(), duration=Latency.of(70_000))
+    count(windows, START, turn=slow)
     windows.advance(START + MINUTE + ARRIVAL_MS)
     ((_, tally),) = windows.close()
     assert (tally.prompt_tokens, tally.completion_tokens, tally.cached_tokens, tally.cost) == (20, 10, 4, 1.0)
@@ -115,8 +117,8 @@ def test_a_tally_adds_up() -> None:
 
 
 def test_a_latency_on_a_bound_is_within_it() -> None:
-    assert Latency().with_one(10).buckets[:2] == (1, 0)
-    assert Latency().with_one(11).buckets[:2] == (0, 1)
+    assert Latency.of(10).buckets[:2] == (1, 0)
+    assert Latency.of(11).buckets[:2] == (0, 1)
 
 
 class Table:
@@ -148,14 +150,14 @@ def test_crashes_between_commits_change_nothing_of_what_is_told(steps: list[tupl
     windows, log = table.load(), [START + at for at, _ in steps]
     for _, step in steps:
         if windows.next < len(log):
-            windows.count(turn(log[windows.next]), now=START * 2)
+            count(windows, log[windows.next])
             windows.next += 1
         if step == "commit":
             table.commit(windows)
         elif step == "crash":
             windows = table.load()
     while windows.next < len(log):
-        windows.count(turn(log[windows.next]), now=START * 2)
+        count(windows, log[windows.next])
         windows.next += 1
     windows.advance(START + 60 * MINUTE)
     table.commit(windows)
