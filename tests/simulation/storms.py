@@ -168,36 +168,17 @@ def recalling_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simul
     return _beset(seed, load, faults, conditions)
 
 
-def masking_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
-    """A storm among prompts whose private values are hidden, found by an analyzer that never finds the same twice. The
-    tail of `tokens` stays: a plan that Kafka loses is decided anew, and the answer is another one.
-    """
-    chance = random.Random(f"mask {seed}")
-    conditions = Conditions(pii="mask", routed=chance.random() < 0.3, ttl_s=chance.choice((1.0, 1800.0)))
-    load = Load(
-        requests=6 + seed % 10,
-        users=2,
-        tokens=chance.choice((2, 8)),
-        over_s=6.0,
-        cancels=0.1,
-        repeats=0.1,
-        erases=chance.choice((0.0, 0.2)),
-        deadly=chance.choice((0.0, 0.0, 0.1)),
-        tools=chance.choice((0.0, 0.3)),
-        failing=0.4 if conditions.routed else 0.0,
-    )
-    return _beset(seed, load, faults, conditions)
-
-
-def moderation_storm(
+def guarded_storm(
     seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log), reasoning: float = 0.0
 ) -> Simulation:
-    """A storm among answers of which judges hold back a part and block some, and that never flag the same twice. The
-    tail of `tokens` stays, as in `masking_storm`.
+    """A storm among answers of which judges hold back a part and block some, and prompts of which a third have their
+    private values hidden. Neither judges nor the analyzer find the same twice. The tail of `tokens` stays: a plan that
+    Kafka loses is decided anew, and the answer is another one.
     """
     chance = random.Random(f"moderate {seed}")
     pii: Literal["off", "mask"] = chance.choice(("off", "off", "mask"))
-    conditions = Conditions(moderated=True, pii=pii, routed=chance.random() < 0.3)
+    ttl_s = random.Random(f"mask {seed}").choice((1.0, 1800.0)) if pii == "mask" else 1800.0
+    conditions = Conditions(moderated=True, pii=pii, ttl_s=ttl_s, routed=chance.random() < 0.3)
     load = Load(
         requests=6 + seed % 8,
         users=2,
@@ -216,7 +197,7 @@ def moderation_storm(
 
 def reasoning_storm(seed: int) -> Simulation:
     """One of the other storms, in which models reason before most answers."""
-    return (storm, tool_storm, routed_storm, moderation_storm)[seed % 4](seed, reasoning=0.7)
+    return (storm, tool_storm, routed_storm, guarded_storm)[seed % 4](seed, reasoning=0.7)
 
 
 def expiring_storm(seed: int) -> Simulation:
@@ -386,7 +367,7 @@ def crammed_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expi
 
 def mixed_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
     """A storm among workers that do not serve the same models, with a guard that never finds the same twice. The tail
-    of `tokens` stays, as in `masking_storm`.
+    of `tokens` stays, as in `guarded_storm`.
     """
     chance = random.Random(f"mixed {seed}")
     pii: Literal["off", "mask"] = chance.choice(("off", "mask"))

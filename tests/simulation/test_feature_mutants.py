@@ -33,9 +33,8 @@ from tables.erasures import PartitionMarks
 from tests.simulation.deletions import recalling_deletions
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.storms import (
-    masking_storm,
+    guarded_storm,
     mixed_storm,
-    moderation_storm,
     reasoning_storm,
     recalling_storm,
     routed_storm,
@@ -186,18 +185,16 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a next owner recalls anew": Mutant(Recalling, "read", _recalls_anew, recalling_storm, hint=12),
     "a next owner looks for private values anew": Mutant(
-        Masked, "is_decided", _is_open, masking_storm, hint=1, more=((Masked, "decide", _finds_anew),)
+        Masked, "is_decided", _is_open, guarded_storm, more=((Masked, "decide", _finds_anew),)
     ),
-    "private values of earlier turns are not hidden": Mutant(
-        masking, "past_values", lambda *_: (), masking_storm, hint=1
-    ),
+    "private values of earlier turns are not hidden": Mutant(masking, "past_values", lambda *_: (), guarded_storm),
     "a next owner judges a prompt anew": Mutant(
-        Moderated, "is_decided", _is_open, moderation_storm, more=((Moderated, "decide", _judges_anew),)
+        Moderated, "is_decided", _is_open, guarded_storm, more=((Moderated, "decide", _judges_anew),)
     ),
     "a next owner forgets that the guard has ended an answer": Mutant(
-        recovery, "with_notice", _without("filtered"), moderation_storm, hint=9
+        recovery, "with_notice", _without("filtered"), guarded_storm, hint=9
     ),
-    "tokens leave before they are judged": Mutant(Moderated, "_gated", _judges_behind_the_reader, moderation_storm),
+    "tokens leave before they are judged": Mutant(Moderated, "_gated", _judges_behind_the_reader, guarded_storm),
     "reasoning leaves before it is judged": Mutant(sentences, "_text_of", _text_alone, reasoning_storm, hint=27),
     "a next owner takes reasoning for text": Mutant(AnswerLog, "has_mixed_text", True, reasoning_storm),
     "a turn has no reasoning": Mutant(kept, "_turn", _without_reasoning, reasoning_storm),

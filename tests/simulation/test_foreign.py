@@ -31,8 +31,8 @@ from tests.simulation.scenario import Simulation
 from tests.simulation.storms import foreign_storm
 from tests.simulation.test_mutants import Mutant, find_broken_promise
 
-STORMS = 150
-AT_ONCE = 50
+STORMS = 60
+AT_ONCE = 20
 
 
 @pytest.mark.parametrize("first", range(0, STORMS, AT_ONCE))

@@ -14,8 +14,8 @@ from tests.simulation.faults import FAULTS, inflict_some
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.scenario import Conditions, Load, Simulation
 
-STORMS = 100
-AT_ONCE = 50
+STORMS = 40
+AT_ONCE = 20
 
 
 def limited_storm(seed: int) -> Simulation:

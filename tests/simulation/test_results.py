@@ -16,8 +16,8 @@ from tests.simulation.faults import FAULTS, expire_log, inflict_some, suspend
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.scenario import Load, Simulation
 
-STORMS = 100
-AT_ONCE = 50
+STORMS = 60
+AT_ONCE = 20
 
 
 def returning_storm(seed: int) -> Simulation:
