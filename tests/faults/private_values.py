@@ -27,7 +27,7 @@ from app.local.ports import free_port
 from app.private.value import PrivateValue
 from app.search.milvus.connection import Milvus
 from app.settings import Settings
-from tests.benchmarks.masking import Sentences
+from tests.faults.private_sentences import Sentences
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings

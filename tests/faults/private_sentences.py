@@ -1,29 +1,16 @@
-"""How well private values are found, and what hiding them costs: `python -m tests.benchmarks.masking`.
-
-Sentences are generated with labelled values (numbers with right checksums, names of many languages) and with traps
-(wrong checksums, order numbers, versions, dates). A value counts as found if kind and text are exactly right.
+"""Sentences with labelled private values (numbers with right checksums, names of many languages) and with traps (wrong
+checksums, order numbers, versions, dates).
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import random
 import string
-import time
-from collections import Counter
-from collections.abc import Callable
-from functools import partial
 
 import phonenumbers
 
-from app.features.guard.analyzer import Analyzer
-from app.features.guard.turns import Asker
-from app.policy.guard_rules import GuardRules
-from app.private.mask import Mask
 from app.private.value import PrivateValue
 
-_ASKER = Asker("a user")
 _FIRST = ("Anna", "James", "Jürgen", "María", "José", "Olga", "Wei", "Fatima", "Ahmed", "Priya", "Yuki", "Søren")
 _LAST = ("Schmidt", "Smith", "Müller", "García", "Ivanova", "Zhang", "Hassan", "Patel", "Tanaka", "Nielsen", "Yılmaz")
 _FRAMES = (
@@ -40,7 +27,6 @@ _FRAMES = (
     "why does python 3.11.7 say error 404 at line 1024",
 )
 _COUNTRIES = {"DE": 18, "FR": 23, "GB": 18, "NL": 14}
-_PATTERNS = ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IBAN_CODE", "IP_ADDRESS")
 
 
 class Sentences:
@@ -101,76 +87,3 @@ class Sentences:
 def _luhn(digits: list[int]) -> int:
     doubled = [sum(divmod(2 * digit, 10)) if at % 2 == 0 else digit for at, digit in enumerate(digits)]
     return -sum(doubled) % 10
-
-
-async def quality(analyzer: Analyzer, kinds: tuple[str, ...], count: int) -> None:
-    """Print precision and recall by kind."""
-    sentences, right, found, there = Sentences(1), Counter[str](), Counter[str](), Counter[str]()
-    for number in range(count):
-        text, labels = sentences.next()
-        labels = {one for one in labels if one.kind in kinds}
-        values = {*await analyzer.find([f"{text} "], _ASKER)}
-        right.update(one.kind for one in values & labels)
-        found.update(one.kind for one in values)
-        there.update(one.kind for one in labels)
-        if number % 1000 == 999:
-            print(f"  {number + 1} of {count} sentences")
-    print(f"  {'entity':<16}{'precision':>10}{'recall':>10}{'labelled':>10}")
-    for kind in kinds:
-        precision, recall = right[kind] / max(1, found[kind]), right[kind] / max(1, there[kind])
-        print(f"  {kind:<16}{precision:>10.3f}{recall:>10.3f}{there[kind]:>10}")
-
-
-async def costs(analyzer: Analyzer) -> None:
-    """Print what a request pays: analysis of its own 100 characters, and hiding known values in its history."""
-    sentences = Sentences(2)
-    for size in (1_000, 30_000):
-        texts, values = [], set[PrivateValue]()
-        while sum(map(len, texts)) < size:
-            text, labels = sentences.next()
-            texts.append(text)
-            values |= labels
-        history = " ".join(texts)
-        hide = [_ms(partial(_hide, values, history)) for _ in range(100)]
-        begin = time.perf_counter()
-        await analyzer.find([history], _ASKER)
-        print(
-            f"  history of {size:,} characters, {len(values)} values: hide p50 {_at(hide, 0.5):.2f} ms, p99 "
-            f"{_at(hide, 0.99):.2f} ms; analyzed for the first time {1000 * (time.perf_counter() - begin):.0f} ms"
-        )
-    new = []
-    for _ in range(300):
-        text, _labels = sentences.next()
-        begin = time.perf_counter()
-        await analyzer.find([f"{text} {random.random()}"], _ASKER)
-        new.append(1000 * (time.perf_counter() - begin))
-    print(f"  a new prompt of one sentence: p50 {_at(new, 0.5):.1f} ms, p99 {_at(new, 0.99):.1f} ms")
-
-
-def _hide(values: set[PrivateValue], text: str) -> str:
-    return Mask(b"s", "u", values).hide(text)
-
-
-def _ms(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    work()
-    return 1000 * (time.perf_counter() - begin)
-
-
-def _at(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sentences", type=int, default=5000)
-    count = parser.parse_args().sentences
-    for title, kinds in (("with spaCy", (*_PATTERNS, "PERSON")), ("patterns alone", _PATTERNS)):
-        print(title)
-        analyzer = Analyzer(GuardRules(pii="mask", pii_entities=kinds))
-        await quality(analyzer, kinds, count)
-        await costs(analyzer)
-
-
-if __name__ == "__main__":
-    asyncio.run(main())
