@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -14,6 +16,7 @@ from app.local.ports import free_port
 from app.local.report import LocalError
 
 KAFKA, MILVUS = "TESTS_KAFKA", "TESTS_MILVUS"
+COMPILE = "from models.kernels import library; library.load()"
 
 
 @contextmanager
@@ -22,12 +25,15 @@ def running_servers() -> Iterator[dict[str, str]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         _archive_classes(folder / "first")
+        # Else each part that computes compiles them, six at a time.
+        kernels = stack.enter_context(subprocess.Popen([sys.executable, "-c", COMPILE]))
         kafka = KafkaCluster(folder / "kafka")
         milvus = MilvusNode(folder / "milvus", free_port())
         stack.callback(kafka.kill)
         stack.callback(milvus.kill)
         kafka.start()
         milvus.start()
+        kernels.wait()
         yield {KAFKA: str(kafka.nodes[0].port), MILVUS: str(milvus.port)}
 
 

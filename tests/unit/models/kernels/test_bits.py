@@ -1,11 +1,8 @@
-"""Kernels have the same bits on every kind of CPU, and with every LLVM."""
+"""Kernels have the same bits on every kind of CPU, and with every LLVM. For another CPU: test_library.py."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 
 import torch
 
@@ -17,13 +14,6 @@ models/checkpoints/arithmetic.py makes of it.
 """
 ROWS, CACHES = {NumberForm.BFLOAT16}, {NumberForm.BFLOAT16, NumberForm.NARROW_CACHE}
 """The forms whose rows and whose cache are of bfloat16."""
-COMPUTE = """
-from models.kernels import library
-from tests.unit.models.kernels.test_bits import bits
-
-assert library.load() is None
-print(bits())
-"""
 
 
 def given(*shape, least=-2.0, most=2.0):
@@ -73,10 +63,3 @@ def computed(form, queries, size, tokens=21):
 def test_its_bits_are_those_of_every_machine(kernels):
     del kernels
     assert bits() == BITS
-
-
-def test_compiled_for_the_least_cpu_they_are_the_same(compiled):
-    """As a worker of the same fleet on an older machine has them."""
-    command = [sys.executable, "-W", "ignore", "-c", COMPUTE]
-    done = subprocess.run(command, env=os.environ | compiled.environment, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == [BITS], done.stderr

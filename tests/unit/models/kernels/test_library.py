@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,52 @@ from models.compute.kernel_forward import KernelForward
 from models.kernels import library, target
 from models.kernels.schemas import KERNELS
 from tests.unit.models import tiny
+from tests.unit.models.kernels.test_bits import BITS
+
+COMPILE = """
+import logging, sys
+from pathlib import Path
+from models.kernels import library
+
+logging.basicConfig(level="INFO", stream=sys.stdout)
+name = library.file_name()
+library.file_name, library.HERE = lambda *_: name, Path(sys.argv[1])
+library.object_code()
+"""
+COMPUTE = """
+from models.kernels import library
+from tests.unit.models.kernels.test_bits import bits
+
+assert library.load() is None
+print(bits())
+"""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Kernels for a CPU of `kind` in `file`, as the first start of a worker leaves them in its `cache`."""
+
+    kind: str
+    cache: Path
+    file: Path
+    log: str
+
+    @property
+    def environment(self):
+        return {"XDG_CACHE_HOME": str(self.cache), target.KIND: self.kind}
+
+
+@pytest.fixture(scope="module")
+def compiled(kernels, tmp_path_factory):
+    """For the least kind of CPU, since compiling takes twenty seconds, and all kinds must have the same bits."""
+    del kernels
+    kind, cache, empty = target.kinds()[-1].name, tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("empty")
+    environment = os.environ | {"XDG_CACHE_HOME": str(cache), target.KIND: kind}
+    command = [sys.executable, "-W", "ignore", "-c", COMPILE, str(empty)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    (file,) = (cache / "parley").iterdir()
+    return Compiled(kind, cache, file, done.stdout)
 
 
 def test_a_process_that_loads_them_does_not_import_numba(kernels):
@@ -35,6 +83,13 @@ def test_they_are_compiled_and_kept_where_none_are(compiled, tmp_path, monkeypat
     assert code == compiled.file.read_bytes()
     for kernel in KERNELS:
         assert kernel.symbol.encode() in code
+
+
+def test_compiled_for_the_least_cpu_they_have_the_same_bits(compiled):
+    """As a worker of the same fleet on an older machine has them."""
+    command = [sys.executable, "-W", "ignore", "-c", COMPUTE]
+    done = subprocess.run(command, env=os.environ | compiled.environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == [BITS], done.stderr
 
 
 def test_where_they_cannot_be_kept_they_are_compiled_at_each_start(tmp_path, monkeypatch, caplog):
