@@ -22,6 +22,8 @@ from typing import Any
 
 import torch
 
+from models.machine.measurements import cache_folder
+
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
@@ -73,7 +75,7 @@ def file_name(kind: str = "") -> str:
 
 def object_code() -> bytes:
     """Raises what a compiler that does not run raises."""
-    for folder in (HERE, _cache_folder()):
+    for folder in (HERE, cache_folder()):
         if (folder / file_name()).exists():
             return (folder / file_name()).read_bytes()
     began = time.perf_counter()
@@ -91,17 +93,13 @@ def object_code() -> bytes:
     return code
 
 
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parley"
-
-
 def _keep(code: bytes) -> None:
     """For the next start; whole or not at all."""
     try:
-        _cache_folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=_cache_folder(), delete=False) as unfinished:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=cache_folder(), delete=False) as unfinished:
             unfinished.write(code)
-        Path(unfinished.name).replace(_cache_folder() / file_name())
+        Path(unfinished.name).replace(cache_folder() / file_name())
     except OSError as error:
         log.info("the kernels are compiled anew at each start, since they cannot be kept: %s", error)
 

@@ -14,6 +14,7 @@ refused, so that neither processors nor memory are used up; requests without a c
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import threading
 from collections import Counter, OrderedDict
@@ -24,7 +25,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
-from llguidance.hf import from_tokenizer
 
 from models.files.errors import first_line
 from models.interface.generation import ConstraintError, ConstraintKind, OutputConstraint
@@ -182,8 +182,12 @@ class ConstraintCompiler:
 def _read_tokenizer(source: Any, vocabulary: int, eos: list[int] | None) -> LLTokenizer | ConstraintError:
     try:
         # It may have ids without a row of logits, which are never drawn (sampler.py).
-        ids = source.backend_tokenizer.get_vocab(with_added_tokens=True).values()
-        return from_tokenizer(source, max(vocabulary, *(one + 1 for one in ids)), eos)
+        backend = source.backend_tokenizer
+        ids = backend.get_vocab(with_added_tokens=True).values()
+        text = backend.to_str()  # by `from_tokenizer` of llguidance it would be copied before: two seconds, 100 MB
+        if backend.padding is not None or backend.truncation is not None:
+            text = json.dumps(json.loads(text) | {"padding": None, "truncation": None})
+        return LLTokenizer(text, max(vocabulary, *(one + 1 for one in ids)), eos or source.eos_token_id)
     except MemoryError:
         raise
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is no Exception

@@ -2,8 +2,9 @@
 
 Libraries choose their code by the number of rows, and each code adds in an order of its own. oneDNN computes a lone row
 of some shapes otherwise, in float32 and in bfloat16, and MKL the last one to three of a few; which, depends on the CPU
-and on the threads. So it is tried at load with the model's own weights: every number of rows with which some row has
-other bits is avoided by rows that nobody reads. Where no such limit is found, rows are multiplied in parts of `PART`.
+and on the threads. So it is tried at load with the model's own weights, once for a machine and a shape: every number of
+rows with which some row has other bits is avoided by rows that nobody reads. Where no such limit is found, rows are
+multiplied in parts of `PART`.
 Products of integers need neither: their sums are exact.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.machine import measurements
 from models.weights.matrix import Matrix, Rows, product
 from models.weights.replacing import is_linear, served, weight_and_bias
 from models.weights.threads import computing_threads
@@ -35,7 +38,9 @@ MOST_LEAST = 32
 PART = 16
 _AT, _RESULTS = 5, 1 << 17
 """Rows are compared at other places, too, and as many as have so many results: rounding hides most differences."""
-_others: dict[tuple[object, ...], frozenset[int]] = {}
+_SUBJECT = "rows with other bits"
+_TRIED = zlib.crc32(repr((COUNTS, FEWER, LARGE, MOST_OUTPUTS, _AT, _RESULTS)).encode())
+"""Who tries other numbers of rows tries them anew."""
 _alone = threading.Lock()
 
 
@@ -85,15 +90,20 @@ def _matrix(layer: Any) -> Matrix:
 @torch.inference_mode()
 def _with_other_bits(matrices: Sequence[Matrix], threads: Sequence[int]) -> frozenset[int]:
     """The numbers of rows with which some row of some matrix has other bits than with most."""
-    found: frozenset[int] = frozenset()
+    known, tried = measurements.read(_SUBJECT), dict[str, list[int]]()
     for one in matrices:
         (weight,) = one.parts
-        stride = () if weight.is_mkldnn else weight.stride()
-        key = weight.is_mkldnn, tuple(weight.shape), stride, weight.dtype, tuple(threads)
-        if key not in _others:
-            _others[key] = _of_one(weight, threads)
-        found |= _others[key]
-    return found
+        key = _key(weight, threads)
+        if key not in known:
+            known[key] = tried[key] = sorted(_of_one(weight, threads))
+    if tried:
+        measurements.keep(_SUBJECT, tried)
+    return frozenset(count for one in matrices for count in known[_key(one.parts[0], threads)])
+
+
+def _key(weight: Tensor, threads: Sequence[int]) -> str:
+    order = "packed" if weight.is_mkldnn else f"strides {weight.stride()}"
+    return f"{tuple(weight.shape)} {order} {weight.dtype}, threads {tuple(threads)}, counts {_TRIED}"
 
 
 def _of_one(weight: Tensor, threads: Sequence[int]) -> frozenset[int]:

@@ -27,6 +27,7 @@ from models.files.adapters import load_adapter
 from models.interface.generation import Job
 from models.interface.token_stream import TokenStream
 from models.kernels import library
+from models.machine import measurements
 from models.weights import Kind, Products, replace_layers
 from models.weights.int4 import Int4Weight
 from models.weights.int4 import why_not as why_not_int4
@@ -202,7 +203,8 @@ def test_a_library_that_differs_with_many_rows_is_asked_for_a_few_at_a_time(monk
         return given @ parts[0].t() + many
 
     monkeypatch.setattr("models.weights.rows.product", product_by_other_code)
-    monkeypatch.setattr("models.weights.rows._others", {})
+    monkeypatch.setattr(measurements, "read", lambda _subject: {})
+    monkeypatch.setattr(measurements, "keep", lambda *_: None)
     assert rows_of([matrix_of(torch.randn(48, 24), None, Kind.PLAIN, FLOAT32)]) == Rows(16, 16)
 
 
