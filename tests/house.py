@@ -29,7 +29,7 @@ LIMITS = {
     "lines of packages beside it": 430,
     "lines of the core": 8_794,
     "lines of the tests": 88_730,
-    "words of documents written by hand": 36_780,
+    "words of documents written by hand": 36_930,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

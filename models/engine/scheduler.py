@@ -6,8 +6,8 @@ chunks in the order of prompt_turns.py. So a long prompt delays no running answe
 A sequence is admitted if there are pages for all its tokens and some for its answer. If memory runs out all the same,
 the least important sequence releases its pages and is computed again later.
 
-No user, and no tenant, has all places of a step (fair_slots.py), nor all pages: for a sequence of another one,
-who holds more than `SHARE` times as many releases those of its least important sequences (holdings.py).
+No user or tenant has all places of a step (fair_slots.py) or all pages: one that holds more than `SHARE` times as many
+pages as another releases its least important sequences for it (holdings.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from models.interface.prompt_turns import PromptBacklog
 @dataclass(slots=True)
 class StepLimits:
     """`chunk`: prompt tokens in a step with decoding sequences; `lone_chunk`: in a step without; `scored`: in any step,
-    tokens that are scored, because each has a row of logits.
+    prompt tokens whose logits are reported, because each needs a row of them.
     """
 
     max_running: int = 128

@@ -1,4 +1,4 @@
-"""What is common to the forms in which families of models write calls of tools; `forms/` has them."""
+"""What is common to the forms in which families of models write calls of tools; `forms.py` has them."""
 
 from __future__ import annotations
 
