@@ -3,7 +3,8 @@
 The rooms by floor, the lowest first. A room imports rooms of lower floors alone, except for types; a test holds it to
 that.
 
-- interface, kernels, machine, demo: what an engine is asked; kernels of a CPU; GPU and memory; the demo's checkpoint
+- interface, machine, demo: what an engine is asked; GPU, memory, what was measured; the demo's checkpoint
+- kernels: those of a CPU
 - tools, drawing, embedder: calls in a text; the next token; vectors of texts
 - text, files: from ids to text and calls; the files of a checkpoint, before anything is loaded
 - llama, prompts, structured: decoders of that family; from messages to ids; grammars
