@@ -7,7 +7,6 @@ import pytest
 from app.wire.codec import decode
 from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
-from models.interface.generation import FinishReason
 from tests.faults.load import TOOLS
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
@@ -34,17 +33,6 @@ async def test_a_flood_of_one_user_delays_another_by_a_few_answers(client: Clien
     assert len(before) < FLOOD / 3, "the topic was read no further than to the flood"
     turns = await client.turns_of(many, FLOOD)
     assert len({turn.request_id for turn in turns}) == len(turns) == FLOOD
-
-
-async def test_long_answers_of_one_user_leave_a_slot_for_another(client: Client) -> None:
-    many, other = client.user(), client.user()
-    asked = [await client.ask(many, max_tokens=5000, conversation_id=f"c{number}") for number in range(5)]
-    answer = await client.asked(other, max_tokens=1)
-    assert answer.end is not None
-    for request_id in asked:
-        await client.cancel(many, request_id)
-    ended = [(await client.answer(many, request_id)).end for request_id in asked]
-    assert {end.finish_reason for end in ended if end is not None} == {FinishReason.CANCELLED}
 
 
 async def test_answers_that_wait_for_tools_are_bounded_by_user_and_delay_nobody(client: Client) -> None:
