@@ -49,7 +49,7 @@ async def test_an_answer_ends_when_the_model_is_not_confident_any_more_and_at_th
     worker: WorkerProcess, client: Client
 ) -> None:
     user = client.user()
-    fields = {**SAMPLED, "temperature": 1.6, "max_tokens": 200, "ignore_eos": True}
+    fields = {**SAMPLED, "temperature": 1.6, "max_tokens": 100, "ignore_eos": True}
     whole = await client.asked(user, QUESTION, conversation_id="a", logprobs=True, **fields)
     logprobs = [one.logprob for event in whole.segments for one in event.logprobs or ()]
     means = [sum(logprobs[at - 8 : at]) / 8 for at in range(8, len(logprobs) + 1)]

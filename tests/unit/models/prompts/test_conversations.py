@@ -17,7 +17,7 @@ from tests.unit.models.template_shapes import CONTROL, OWN_CONTROL, SHAPES, shap
 from tests.unit.models.wanted import WANTS, rights, without_ids
 
 TURNS = 5
-SHORT, LONG = range(24), range(1000)
+SHORT, LONG = range(12), range(1000)
 
 _HARMLESS = str.maketrans("<>[]|｜", "(){}!¡")
 
