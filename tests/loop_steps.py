@@ -12,12 +12,9 @@ from typing import Any
 
 @dataclass(slots=True)
 class LongestStep:
-    """`cpu_s` is processor time of the loop's own thread, so that a busy machine and other threads do not count;
-    `wall_s` is the time that passes.
-    """
+    """`cpu_s` is processor time of the loop's own thread: a busy machine and other threads do not count."""
 
     cpu_s: float = 0.0
-    wall_s: float = 0.0
 
 
 @contextmanager
@@ -27,12 +24,11 @@ def longest_step() -> Iterator[LongestStep]:
     run = asyncio.Handle._run
 
     def timed(handle: asyncio.Handle) -> Any:
-        began, wall = time.thread_time(), time.perf_counter()
+        began = time.thread_time()
         try:
             return run(handle)
         finally:
             longest.cpu_s = max(longest.cpu_s, time.thread_time() - began)
-            longest.wall_s = max(longest.wall_s, time.perf_counter() - wall)
 
     asyncio.Handle._run = timed  # type: ignore[method-assign]
     try:

@@ -17,6 +17,7 @@ from app.settings import Settings
 from tests.conftest import delete_topics, running_milvus
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
+from tests.unit.models.remote.outside import OutsideServer, outside_server_in_a_thread
 
 PARTITIONS = 4
 
@@ -75,3 +76,11 @@ def own_milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusNode]
 async def client(worker: WorkerProcess) -> AsyncIterator[Client]:
     async with Client(worker.settings) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def outside() -> Iterator[OutsideServer]:
+    """An outside server that repeats what a user says."""
+    with outside_server_in_a_thread() as server:
+        server.echo = True
+        yield server

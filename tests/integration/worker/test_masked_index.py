@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.test_masking import SAID, found_in
-from tests.unit.models.remote.outside import OutsideServer, outside_server_in_a_thread
+from tests.unit.models.remote.outside import OutsideServer
 
 POLICY = """
 [models.outside]
@@ -34,13 +33,6 @@ MASK = """
 [guard]
 pii = "mask"
 """
-
-
-@pytest.fixture(scope="module")
-def outside() -> Iterator[OutsideServer]:
-    with outside_server_in_a_thread() as server:
-        server.echo = True
-        yield server
 
 
 @pytest.fixture(scope="module")

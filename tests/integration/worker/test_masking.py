@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.test_health import series, total
-from tests.unit.models.remote.outside import OutsideServer, outside_server_in_a_thread
+from tests.unit.models.remote.outside import OutsideServer
 
 POLICY = """
 [models.outside]
@@ -35,13 +34,6 @@ pii = "{pii}"
 SAID = "My name is Anna Schmidt, mail anna.schmidt@example.com, card 4111 1111 1111 1111"
 VALUES = ("Anna Schmidt", "anna.schmidt@example.com", "4111 1111 1111 1111")
 PLACEHOLDER = re.compile(r"<([A-Z_]+)_[0-9A-Z]{8}>")
-
-
-@pytest.fixture(scope="module")
-def outside() -> Iterator[OutsideServer]:
-    with outside_server_in_a_thread() as server:
-        server.echo = True
-        yield server
 
 
 def policy_with(pii: str, outside: OutsideServer, folder: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from models.interface.generation import FinishReason
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
-from tests.unit.models.remote.outside import OutsideServer, outside_server_in_a_thread
+from tests.unit.models.remote.outside import OutsideServer
 
 POLICY = """
 [models.outside]
@@ -31,13 +30,6 @@ answer = {{ profanity = "block" }}
 
 INSULT = "You fucking moron, I hate you"
 """The outside server repeats what a user says."""
-
-
-@pytest.fixture(scope="module")
-def outside() -> Iterator[OutsideServer]:
-    with outside_server_in_a_thread() as server:
-        server.echo = True
-        yield server
 
 
 @pytest.fixture(scope="module", autouse=True)
