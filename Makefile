@@ -9,7 +9,7 @@ DEMO_EXTRAS := local,minilm
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka tests/integration/programs/npm deploy/packages/npm
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clients bench soak bench-engine engines faults analytics operations pods upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom clean
+.PHONY: help install demo test lint clients bench soak bench-engine gpu engines faults analytics operations pods upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 $(foreach stamp,$(STAMP) $(DEMO),$(if $(filter-out $(CURDIR),$(shell cat $(stamp) 2>/dev/null)),$(eval .PHONY: $(stamp))))
@@ -46,6 +46,10 @@ soak: $(STAMP)  ## steady load, 30 minutes or MINUTES: does memory grow, do file
 bench-engine: $(STAMP)  ## the engine alone, against transformers' own ways and llama.cpp
 	$(BIN)/python -m tests.benchmarks.engine
 	$(BIN)/python -m tests.benchmarks.llama_cpp
+
+gpu:  ## a GPU day on a machine without a registry: tests, rooflines, chunks, sampling, independence; ten minutes; DEVICE=cpu SCALE=tiny WHEELS=folder
+	$(or $(PYTHON),$(if $(wildcard $(STAMP)),$(BIN)/python,python3)) -m tests.gpu --device $(or $(DEVICE),cuda) \
+		--scale $(or $(SCALE),full) $(if $(WHEELS),--wheels $(WHEELS)) $(if $(ONLY),--only $(ONLY))
 
 engines: $(ENGINES)/.installed  ## real engines: vLLM for CPUs in the process and as a server, llama.cpp's server; 5 GB more in .venv/engines; KILLS=30
 	$(BIN)/python -m tests.llama_cpp_build llama-server

@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 647,
     "lines of packages beside it": 430,
     "lines of the core": 8_794,
-    "lines of the tests": 88_728,
+    "lines of the tests": 89_868,
     "words of documents written by hand": 36_930,
     "loose files in models": 0,
     "circles between rooms of models": 0,

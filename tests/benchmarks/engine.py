@@ -29,7 +29,7 @@ from app.process.tune_interpreter import tune_interpreter  # noqa: E402
 from models.checkpoints.loading import Checkpoint, load_checkpoint  # noqa: E402
 from models.engine import EngineOptions, TorchEngine  # noqa: E402
 from models.interface.generation import Delta, Job, Sampling  # noqa: E402
-from tests.benchmarks import adapters, roofline  # noqa: E402
+from tests.benchmarks import adapters  # noqa: E402
 from tests.benchmarks.transformers_ways import ContinuousBatching, StaticGenerate  # noqa: E402
 from tests.unit.models import tiny  # noqa: E402
 
@@ -202,14 +202,8 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--new-tokens", type=int, default=48)
-    parser.add_argument("--gpu", action="store_true", help="1B and 8B against the bandwidth of the GPU's memory")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    if arguments.gpu:
-        if not torch.cuda.is_available():
-            parser.error("there is no GPU here")
-        roofline.run(["1B", "8B"], "cuda", tuple(arguments.sizes))
-        os._exit(0)
     torch.set_num_threads(THREADS)
     tune_interpreter()  # as every worker does
     for name in arguments.models:

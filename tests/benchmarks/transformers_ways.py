@@ -41,18 +41,15 @@ class StaticGenerate:
 
 
 class ContinuousBatching:
-    """A manager that stays up, as a server would have it; tokens are taken whole, which is its fastest way.
-
-    `blocks` of 16 tokens are its KV cache.
-    """
+    """A manager that stays up, as a server would have it; tokens are taken whole, which is its fastest way."""
 
     name = "continuous batching"
 
-    def __init__(self, model: Any, new_tokens: int, blocks: int = 4096) -> None:
+    def __init__(self, model: Any, new_tokens: int) -> None:
         own = beside(model)
         own.set_attn_implementation("paged|sdpa")
         generation = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0, max_new_tokens=new_tokens)
-        sizes = ContinuousBatchingConfig(block_size=16, num_blocks=blocks, max_batch_tokens=512)
+        sizes = ContinuousBatchingConfig(block_size=16, num_blocks=4096, max_batch_tokens=512)
         self._manager = own.init_continuous_batching(generation, sizes)
         self._manager.start()
         self._asked = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ TEMPLATE = (
 )
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|pad|>"]
 CORPUS = ["where is my order 4711", "grüße aus köln 🙂 日本語", "the quick brown fox jumps over the lazy dog"] * 4
+DEVICE = os.environ.get("GPU_TEST_DEVICE", "cuda")
+"""Of the tests of a GPU, which `make gpu` tries on a CPU."""
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 96,

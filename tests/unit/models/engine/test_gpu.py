@@ -1,7 +1,6 @@
 """On a GPU: the kernel, the graphs and the engine over them say what the model says by itself.
 
-`pytest -m gpu tests/unit/models/engine` is the one run that answers it; figures come from
-`python -m tests.benchmarks.engine --gpu`.
+`make gpu` runs them, and on a CPU tries all but those of graphs (tiny.DEVICE).
 """
 
 import asyncio
@@ -19,13 +18,14 @@ from tests.unit.models.engine.schedules import ARCHITECTURES, CONTEXT, Tally, ru
 from tests.unit.models.engine.test_adapters import Tenants
 
 pytestmark = pytest.mark.gpu
+of_graphs = pytest.mark.skipif(tiny.DEVICE == "cpu", reason="a CPU has no CUDA graphs")
 
 
 def on_gpu(architecture, dtype=torch.float32):
     made = tiny.checkpoint(
         architecture.split(maxsplit=1)[0], max_position_embeddings=CONTEXT, **ARCHITECTURES[architecture]
     )
-    return dataclasses.replace(made, model=made.model.to("cuda", dtype))
+    return dataclasses.replace(made, model=made.model.to(tiny.DEVICE, dtype))
 
 
 @pytest.fixture(autouse=True)
@@ -37,11 +37,12 @@ def _exact():
 async def test_greedy_answers_are_the_models_own_in_any_schedule(architecture):
     checkpoint = on_gpu(architecture)
     tally, oracle = Tally(), Oracle(checkpoint)
-    for seed in range(4):
+    for seed in range(4 if tiny.DEVICE == "cuda" else 1):
         await run_schedule(checkpoint, oracle, seed, tally)
     assert tally.mismatches == 0
 
 
+@of_graphs
 @pytest.mark.parametrize("sequences", [1, 3, 8, 13])
 async def test_a_graph_gives_the_logits_of_the_eager_step(engines, sequences):
     engine = await engines(on_gpu("llama"), max_running=16)
@@ -62,6 +63,7 @@ async def test_a_graph_gives_the_logits_of_the_eager_step(engines, sequences):
     assert all(seen)
 
 
+@of_graphs
 async def test_a_step_that_decodes_is_computed_by_a_graph_and_a_chunk_is_not(engines):
     engine = await engines(on_gpu("llama"), max_running=4)
     taken = []
@@ -76,10 +78,10 @@ async def test_a_step_that_decodes_is_computed_by_a_graph_and_a_chunk_is_not(eng
 @pytest.mark.parametrize(("architecture", "captured"), [("llama", True), ("phi3", False)])
 async def test_angles_that_depend_on_the_length_cost_no_more_than_the_graphs(engines, architecture, captured):
     """To find out how long the batch is they are read back, which no graph can do."""
-    model = with_rope(architecture, "longrope").to("cuda")
+    model = with_rope(architecture, "longrope").to(tiny.DEVICE)
     checkpoint = dataclasses.replace(tiny.checkpoint(), model=model, context_length=128)
     engine = await engines(checkpoint, max_running=4)
-    assert (engine._runner._graphs is not None) == captured
+    assert (engine._runner._graphs is not None) == (captured and tiny.DEVICE == "cuda")
     prompt = tuple(range(10, 40))
     answer = await read(engine.submit([job(prompt, 40)])[0])
     assert answer.tokens == Oracle(checkpoint).answer(prompt, 40)
@@ -97,7 +99,7 @@ async def test_another_gpu_than_the_first_says_the_same(engines):
 
 
 async def test_adapters_mixed_in_one_batch_each_say_what_they_say_alone(tmp_path):
-    tenants = Tenants(tmp_path, "cuda")
+    tenants = Tenants(tmp_path, tiny.DEVICE)
     engine = await tenants.engine()
     prompts = {name: tuple(range(10 + at, 50 + 2 * at)) for at, name in enumerate(tenants.oracles)}
     jobs = [job(prompt, 24, adapter=name) for name, prompt in prompts.items()]
@@ -109,5 +111,5 @@ async def test_adapters_mixed_in_one_batch_each_say_what_they_say_alone(tmp_path
 
 @pytest.mark.parametrize("architecture", FAMILY)
 def test_the_lean_forward_is_the_models_own(architecture):
-    leaner, theirs = both_ways(make(architecture).to("cuda"))
+    leaner, theirs = both_ways(make(architecture).to(tiny.DEVICE))
     torch.testing.assert_close(leaner, theirs, rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Packed weights on a GPU. Written without one: run with `-m gpu` where there is one."""
+"""Packed weights on a GPU. Written without one: `make gpu` runs them where there is one."""
 
 import pytest
 import torch
@@ -20,18 +20,19 @@ SHAPE = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}  # what t
 async def test_packed_layers_are_near_and_the_engine_serves_them(tmp_path, form):
     folder, plain = tiny.save(tmp_path / "tiny", **SHAPE), tiny.model(**SHAPE)
     plain.load_state_dict(quantize_checkpoint(folder, {}, form), strict=False)
-    checkpoint = load_checkpoint(str(folder), device="cuda")
+    checkpoint = load_checkpoint(str(folder), device=tiny.DEVICE)
     assert len(layers_in(checkpoint.model, GptqWeight)) == 14
-    assert differ(logits(checkpoint.model, IDS.cuda()).cpu(), logits(plain)) < 0.05
+    assert differ(logits(checkpoint.model, IDS.to(tiny.DEVICE)).cpu(), logits(plain)) < 0.05
     engine = TorchEngine(checkpoint, EngineOptions(max_running=4))
     await engine.start()  # its probe compares logits, its warm-up captures graphs
     await engine.stop()
 
 
+@pytest.mark.skipif(tiny.DEVICE == "cpu", reason="a CPU has none")
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
 def test_weight_only_layers_are_near(tmp_path, kind):
-    checkpoint = load_checkpoint(str(tiny.save(tmp_path / "tiny", **SHAPE)), device="cuda", quantize=kind)
+    checkpoint = load_checkpoint(str(tiny.save(tmp_path / "tiny", **SHAPE)), device=tiny.DEVICE, quantize=kind)
     assert len(layers_in(checkpoint.model, NarrowWeight)) == 14
-    ours = logits(checkpoint.model, IDS.cuda()).cpu()
+    ours = logits(checkpoint.model, IDS.to(tiny.DEVICE)).cpu()
     assert differ(ours, logits(tiny.model(**SHAPE))) < 0.1
     assert torch.isfinite(ours).all()
