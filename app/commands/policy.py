@@ -11,6 +11,7 @@ import click
 
 from app.commands.terminal import WrongUseError, note, settings_of_terminal
 from app.foreign.formats import decoder_of, encoder_of
+from app.foreign.passed import source_paths
 from app.policy.check import checked
 from app.policy.file import ModelSpec, Policy, PolicyError
 from app.policy.foreign import EgressRules, IntakeRules, format_mistakes
@@ -65,7 +66,10 @@ def _missing(policy: Policy, settings: Settings) -> list[str]:
         if [*format_mistakes(rules)]:
             continue
         try:
-            decoder_of(rules) if isinstance(rules, IntakeRules) else encoder_of(rules)
+            if isinstance(rules, IntakeRules):
+                decoder_of(rules, source_paths(policy.egress, rules.topic))
+            else:
+                encoder_of(rules)
         except PolicyError as error:
             mistakes.append(f"{table}: {error}")
     return mistakes

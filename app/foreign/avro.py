@@ -36,9 +36,12 @@ class _Bounded:
         return self._read(size)
 
 
-def avro_reader(path: Path, content: bytes, names: Collection[str]) -> Read:
-    """How to read the fields of these names. Raises `PolicyError` for a schema that cannot be used."""
+def avro_reader(path: Path, content: bytes, names: Collection[str], known: set[str]) -> Read:
+    """How to read the fields of these names; `known` gets the names of all. Raises `PolicyError` for a schema that
+    cannot be used.
+    """
     fastavro, given, schema = _parsed(path, content)
+    known.update(one["name"] for one in given["fields"])
     for wrong in _unbounded(given, {}, ()):
         raise PolicyError(f"schema {path}: {wrong}")
     try:

@@ -137,24 +137,29 @@ def encoder_of(rules: EgressRules) -> Encode:
 
 
 def decoder_of(rules: IntakeRules, others: Collection[str] = ()) -> Decode:
-    """How to read the records of an intake; `others`: fields beside those of the rules. Raises `PolicyError` for a
-    schema that cannot be used.
+    """How to read the records of an intake; `others`: fields that egresses repeat. Raises `PolicyError` for a schema
+    that cannot be used, or has none of these.
     """
     if rules.format == "json":
         return decode_json
-    paths = rules.paths.union(others)
+    paths, known = rules.paths.union(others), set[str]()
+    files = rules.schema if isinstance(rules.schema, dict) else {"0": rules.schema or ""}
+    readers = {int(number): _readers(rules, path, paths, known) for number, path in files.items()}
+    if absent := sorted(path for path in others if known.isdisjoint({path, path.partition(".")[0]})):
+        there_are = ", ".join(sorted(known))
+        raise PolicyError(f"an egress has source.{absent[0]}, which is no field of the schema; there are {there_are}")
     if isinstance(rules.schema, dict):
-        return by_id({int(number): _readers(rules, path, paths)[0] for number, path in rules.schema.items()})
-    return of_one(*_readers(rules, rules.schema or "", paths))
+        return by_id({number: framed for number, (framed, _) in readers.items()})
+    return of_one(*readers[0])
 
 
-def _readers(rules: IntakeRules, file: str, paths: Collection[str]) -> tuple[Read, Read | None]:
-    """For records behind a framing, and without."""
+def _readers(rules: IntakeRules, file: str, paths: Collection[str], known: set[str]) -> tuple[Read, Read | None]:
+    """For records behind a framing, and without; `known` gets the names of the schema's fields."""
     path, content = _content_of(file)
     names = {part for theirs in paths for part in (theirs, *theirs.split("."))}
     if rules.format == "avro":
-        return avro_reader(path, content, names), None
-    return protobuf_reader(path, content, rules.message or "", names)
+        return avro_reader(path, content, names, known), None
+    return protobuf_reader(path, content, rules.message or "", names, known)
 
 
 def _content_of(file: str) -> tuple[Path, bytes]:

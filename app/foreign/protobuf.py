@@ -19,10 +19,13 @@ _OF_FIELD = re.compile(r"Failed to parse (\w+) field")
 Kind = descriptor_pb2.DescriptorProto
 
 
-def protobuf_reader(path: Path, content: bytes, message: str, names: Collection[str]) -> tuple[Read, Read]:
-    """How to read the fields of these names, behind the path of the message and without one. Raises `PolicyError` for
-    descriptors that cannot be used.
+def protobuf_reader(
+    path: Path, content: bytes, message: str, names: Collection[str], known: set[str]
+) -> tuple[Read, Read]:
+    """How to read the fields of these names, behind the path of the message and without one; `known` gets the names of
+    all. Raises `PolicyError` for descriptors that cannot be used.
     """
+    known.update(field.name for field in _message_of(path, content, message, None)[0].DESCRIPTOR.fields)
     kind, place = _message_of(path, content, message, names)
 
     def plain(body: bytes) -> dict[str, Any]:

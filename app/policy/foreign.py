@@ -199,6 +199,9 @@ def foreign_mistakes(
         if rules.intake is not None and rules.intake not in topics and len(topics) == len(intakes):
             there_are = ", ".join(topics) or "none"
             yield f"egress[{at}].intake: there is no intake of {rules.intake!r}; there are {there_are}"
+        repeated = sorted(path for path in rules.fields.values() if path.startswith(SOURCE))
+        if repeated and not intakes:
+            yield f"egress[{at}].fields: {repeated[0]!r} is a field of an intake's record, and there is no [[intake]]"
         ends = {(rules.topic, rules.intake, rules.per, end) for end in rules.on}
         if rules.topic and not ends.isdisjoint(seen):
             yield f"egress[{at}]: another table writes the same answers to {rules.topic!r}"

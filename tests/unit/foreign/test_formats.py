@@ -11,7 +11,7 @@ import fastavro
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from app.foreign.formats import decode_json, fields_of, foreign_topics
+from app.foreign.formats import decode_json, decoder_of, fields_of, foreign_topics
 from app.foreign.mapping import request_of
 from app.foreign.source import ForeignSource
 from app.policy.file import Policy, PolicyError
@@ -44,6 +44,18 @@ def avro(folder: Path, schema: Any = SCHEMA, fields: dict[str, str] = ALL) -> An
     path = folder / "question.avsc"
     path.write_text(schema if isinstance(schema, str) else json.dumps(schema))
     return decoder(IntakeRules(topic="t", fields=fields, format="avro", schema=str(path)))
+
+
+def test_a_field_to_repeat_that_no_schema_has_is_a_mistake_of_the_policy(tmp_path: Path) -> None:
+    (tmp_path / "shop.desc").write_bytes(described().SerializeToString())
+    (tmp_path / "question.avsc").write_text(json.dumps(SCHEMA))
+    both = [("avro", "question.avsc", None), ("protobuf", "shop.desc", "shop.Question")]
+    for kind, file, message in both:
+        one = {"topic": "t", "fields": {"prompt": "text"}, "format": kind, "message": message}
+        for schema in (str(tmp_path / file), {"1": str(tmp_path / file)}):
+            assert decoder_of(IntakeRules(**one, schema=schema), ["user", "body.raw"])
+            with pytest.raises(PolicyError, match=r"source\.usr, which is no field of the schema; there are .*user"):
+                decoder_of(IntakeRules(**one, schema=schema), ["user", "usr"])
 
 
 def written(row: dict[str, Any]) -> bytes:

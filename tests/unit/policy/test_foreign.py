@@ -124,6 +124,10 @@ def test_a_schema_is_a_file_or_one_for_each_id(tmp_path: Path, schema: str) -> N
                 ('fields = { a = "source.b" }\n[guard]\npii = "redact"', "models read it of the records of 'i'"),
             )
         ),
+        (
+            '[[egress]]\ntopic = "t"\nfields = { a = "source.x" }',
+            "'source.x' is a field of an intake's record",
+        ),
         ('[[egress]]\ntopic = "t"\nper = "turn"\nfields = { a = "answer" }', "egress[0].per"),
         *(
             (f'[[intake]]\ntopic = "t"\nuser_id = "*"\nfields = {{ {fields} }}\ntemplates = {{ {templates} }}', why)
