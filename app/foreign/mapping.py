@@ -57,7 +57,7 @@ def request_of(
     if len(prompts) > 1:
         raise refusals.several(rules, prompts)
     given.setdefault("request_id", source.request_id)
-    if named is None:
+    if named is None and is_request_id(given["request_id"]):  # another is refused under its own name
         given.setdefault("conversation_id", given["request_id"])
     if rules.tenant is not None:
         given["tenant"] = rules.tenant

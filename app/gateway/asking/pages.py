@@ -14,7 +14,7 @@ from app.gateway.asking.openapi import EVENTS, TEXT, replies, schema_of
 from app.gateway.callers.identity import Identity
 from app.policy.file import Policy
 from app.policy.pages import PageRules
-from app.wire.ids import Name
+from app.wire.ids import MAX_REQUEST_ID_LENGTH, Name
 from app.wire.request import Request
 
 _NOTHING: Mapping[str, PolicyPage] = MappingProxyType({})
@@ -27,7 +27,7 @@ class PageBody(AskBody, frozen=True, kw_only=True):
 
     def request(self, identity: Identity, *, store: bool = True, conversation: str | None = None) -> Request:
         asked = super().request(identity, store=store)
-        own = self.conversation_id or conversation or asked.request_id
+        own = self.conversation_id or conversation or asked.request_id[:MAX_REQUEST_ID_LENGTH]
         return msgspec.structs.replace(asked, conversation_id=own)
 
 

@@ -51,6 +51,13 @@ def test_the_record_is_the_conversation_where_no_record_names_a_user() -> None:
     }
 
 
+def test_an_id_that_cannot_be_one_is_refused_under_the_name_that_its_sender_wrote() -> None:
+    rules = IntakeRules(topic="t", fields={"request_id": "id", "prompt": "prompt"}, user_id="blog")
+    for wrong in ("a b", "a" * 65, "a" * 300, ""):
+        assert refusal(rules, {"id": wrong, "prompt": "Hi"}).startswith("`id` (request_id): must be 1-64 of A-Z a-z")
+    assert refusal(rules, {"id": ["a"], "prompt": "Hi"}).startswith("`id` (request_id): expected `str`")
+
+
 def test_without_a_name_or_a_constant_the_key_is_the_user() -> None:
     rules = IntakeRules(topic="t", fields={"prompt": "prompt"})
     assert made(rules, {"prompt": "Hi"}, b"ann")["user_id"] == "ann"
