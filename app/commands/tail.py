@@ -85,7 +85,9 @@ def _named(settings: Settings, topic: str) -> str:
         raise WrongUseError(str(error)) from None
     foreign = sorted({*(rules.topic for rules in policy.intake), *(rules.topic for rules in policy.egress)})
     if topic not in foreign:
-        raise WrongUseError(f"there is no topic {printable(topic)!r}; there are {', '.join([*TOPICS, *foreign])}")
+        hint = "set PARLEY_POLICY to read one of an intake or an egress; " if settings.policy is None else ""
+        there_are = ", ".join([*TOPICS, *foreign])
+        raise WrongUseError(f"there is no topic {printable(topic)!r}; {hint}there are {there_are}")
     return topic
 
 

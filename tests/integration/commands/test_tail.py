@@ -123,6 +123,8 @@ async def test_every_topic_can_be_read_also_those_that_the_policy_names(
     settings: Settings, terminal: Terminal, tmp_path: Path
 ) -> None:
     (tmp_path / "policy.toml").write_text('[[intake]]\ntopic = "theirs"\nfields = { prompt = "text" }\nuser_id = "u"\n')
+    unnamed = await terminal.run("tail", "theirs", *PAST)
+    assert "set PARLEY_POLICY to read one of an intake or an egress; there are tokens" in unnamed.err
     terminal = terminal.having(policy=tmp_path / "policy.toml")
     for topic in TOPICS:
         tail = await terminal.run("tail", topic, *PAST)
