@@ -24,7 +24,7 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 70_400,
+    "lines of the product": 70_420,
     "files of the product": 647,
     "lines of packages beside it": 430,
     "lines of the core": 8_794,

@@ -52,8 +52,11 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     async def send(self, message: Any) -> None:
-        """Uvicorn waits before the next message only, and this one may be large."""
+        """Uvicorn waits before the next message only, and this one may be large. It logs an error behind a refusal that
+        is an HTTP response, as if nothing had been sent.
+        """
         await super().send(message)
+        self.handshake_complete |= self.close_sent
         await self.writable.wait()
 
     def data_received(self, data: bytes) -> None:

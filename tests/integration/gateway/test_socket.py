@@ -153,6 +153,9 @@ async def test_a_page_of_another_site_is_not_let_in(gateway: GatewayProcess) -> 
         async with opened(gateway, origin="https://parley.example"):
             pass
     assert refused.value.response.status_code == 403
+    log = gateway.log.read_text()
+    assert "PARLEY_GATEWAY_ORIGINS=https://parley.example would let it call" in log
+    assert "without completing handshake" not in log
     async with opened(gateway, origin=gateway.url):
         pass
 
