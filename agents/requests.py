@@ -14,7 +14,7 @@ import msgspec
 
 from app.answering.containment import Containment
 from app.answering.job import PRIORITIES
-from app.answering.kept import Refusal, refusal_of, refused_user
+from app.answering.kept import refusal_of, refused_user
 from app.delivery.accepted import Accepted, Former, RequestKey
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
@@ -30,6 +30,7 @@ from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
 from app.wire.codec import explained, ignored_fields, read_request, trace_headers_of
 from app.wire.error import WireError
+from app.wire.event import TokenEvent
 from app.wire.request import Request
 from app.wire.validation import check_partition, validate_request, with_tenant
 from models.interface.fair_slots import payers_of
@@ -124,24 +125,25 @@ class Requests:
         ownership = partition.ownership
         key = (refused_user(record, error), error.request_id or "")
         known = ownership.known(key, at)
-        refusal = refusal_of(record, error, known=known, settings=self.settings, now=ownership.clock.now())
+        commit, event = refusal_of(record, error, known=known, settings=self.settings, now=ownership.clock.now())
+        if event is None:
+            partition.spawn(partition.commit(commit), about=record)
+            return
+        ownership.refused.add(key)  # a second request with this id is a duplicate from now on
+        commit = commit.beside(self.containment.refused(partition, record, event))
         is_reported = ownership.former_of(key, record).end is not None
-        if refusal.event is not None:
-            ownership.refused.add(key)  # a second request with this id is a duplicate from now on
-            told = self.containment.refused(partition, record, refusal.event)
-            refusal = Refusal(refusal.commit.beside(told), refusal.event)
-        partition.spawn(self._report_refusal(partition, record, key, refusal, is_reported=is_reported), about=record)
+        report = self._report_refusal(partition, record, commit, event, is_reported=is_reported)
+        partition.spawn(report, about=record)
 
     async def _report_refusal(
-        self, partition: Partition, record: Record, key: RequestKey, refusal: Refusal, *, is_reported: bool
+        self, partition: Partition, record: Record, commit: Commit, event: TokenEvent, *, is_reported: bool
     ) -> None:
-        if refusal.event is not None and not is_reported:
+        if not is_reported:
             token_log = partition.ownership.token_log
-            await (await token_log.send(refusal.event, record.key, trace_headers_of(record.headers)))
-        await partition.commit(refusal.commit)
-        if refusal.event is not None:
-            partition.ownership.refused.discard(key)
-            self.observer.refused(record, refusal.event)
+            await (await token_log.send(event, record.key, trace_headers_of(record.headers)))
+        await partition.commit(commit)
+        partition.ownership.refused.discard((event.user_id or "", event.request_id or ""))
+        self.observer.refused(record, event)
 
 
 def asked_at(record: Record, clock: BrokerClock) -> int:

@@ -168,18 +168,11 @@ def _turn(run: Run, end: TokenEvent, now: int) -> Turn:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The commit of a record that violates the contract. Includes an error `event` if its sender can be identified."""
-
-    commit: Commit
-    event: TokenEvent | None = None
-
-
-def refusal_of(record: Record, error: WireError, *, known: bool, settings: Settings, now: int) -> Refusal:
-    """A dead letter if the record is invalid, and an error event if it has a request id that is not `known`.
-
-    A key that is too long to be a user id gets no event.
+def refusal_of(
+    record: Record, error: WireError, *, known: bool, settings: Settings, now: int
+) -> tuple[Commit, TokenEvent | None]:
+    """What is committed of a record that violates the contract, with a dead letter if it is invalid. The error event
+    beside it is None without a request id, for one that is `known`, and for a key that is too long to be a user id.
     """
     outputs: tuple[Outgoing, ...] = ()
     if error.dead_letter:
@@ -189,7 +182,7 @@ def refusal_of(record: Record, error: WireError, *, known: bool, settings: Setti
     user_id = refused_user(record, error)
     audit = () if known and not outputs else audit_of_refusal(user_id, error, now)
     if error.request_id is None or known or len(user_id) > MAX_USER_LENGTH:
-        return Refusal(Commit(record, (), outputs, audit))
+        return Commit(record, (), outputs, audit), None
     ended = RowChange(Table.ENDED, records.key(user_id, error.request_id), records.encode(Ended(now)))
     event = TokenEvent(
         type=EventType.ERROR,
@@ -199,7 +192,7 @@ def refusal_of(record: Record, error: WireError, *, known: bool, settings: Setti
         index=0,
         error=ErrorInfo(error.code, error.message),
     )
-    return Refusal(Commit(record, (ended,), outputs, audit), event)
+    return Commit(record, (ended,), outputs, audit), event
 
 
 def refused_user(record: Record, error: WireError) -> str:

@@ -93,7 +93,7 @@ def decode_json(value: bytes, _known: int | None = None) -> Decoded:
     return Decoded(json_codec.decode(value, dict[str, msgspec.Raw]))
 
 
-def salvaged(rules: IntakeRules, value: bytes | None) -> dict[str, Any]:
+def readable_fields(rules: IntakeRules, value: bytes | None) -> dict[str, Any]:
     """What can be read of a record that is refused as a whole: texts and numbers at the top level of JSON."""
     if rules.format != "json":
         return {}

@@ -50,11 +50,11 @@ def source_paths(egresses: Iterable[EgressRules], topic: str) -> tuple[str, ...]
     return tuple(sorted(path.removeprefix(SOURCE) for path in named if path.startswith(SOURCE)))
 
 
-def carried(rules: IntakeRules, fields: Fields, paths: Iterable[str], *, store: bool) -> list[tuple[str, bytes]]:
+def source_headers(rules: IntakeRules, fields: Fields, paths: Iterable[str], *, store: bool) -> list[tuple[str, bytes]]:
     """The header with these fields of the record; none without a value. A record that is not to be stored keeps what
     the model reads of it to itself. Raises `WireError` for more bytes than are passed through.
     """
-    found = found_at(fields, [path for path in paths if store or not rules.is_read(path)])
+    found = values_at(fields, [path for path in paths if store or not rules.is_read(path)])
     value = json_codec.encode(found) if found else b""
     if len(value) > MOST_BYTES:
         what = f"the fields that answers repeat, {quoted([*found])}, have {len(value)} bytes as JSON"
@@ -62,7 +62,7 @@ def carried(rules: IntakeRules, fields: Fields, paths: Iterable[str], *, store: 
     return [(INTAKE_SOURCE, value)] if found else []
 
 
-def found_at(fields: Fields, paths: Iterable[str]) -> dict[str, msgspec.Raw]:
+def values_at(fields: Fields, paths: Iterable[str]) -> dict[str, msgspec.Raw]:
     """What the record has at these paths, as JSON; what no JSON can hold is no value."""
     found = {}
     for path in paths:
@@ -77,7 +77,7 @@ def found_at(fields: Fields, paths: Iterable[str]) -> dict[str, msgspec.Raw]:
     return found
 
 
-def fitting(found: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+def smallest_values(found: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
     """Without the largest, as long as it is more than what is passed through."""
     sizes = sorted((len(json_codec.encode({path: value})), path) for path, value in found.items())
     kept, left = {}, MOST_BYTES

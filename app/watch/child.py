@@ -24,7 +24,7 @@ from typing import Any
 from app.kafka.cluster import Cluster
 from app.watch.brake import Brake
 from app.watch.goodbye import Goodbye
-from app.watch.post import MOST_BYTES, Ward, leave_for, listen, log_as, told
+from app.watch.post import MOST_BYTES, Ward, leave_for, listen, log_as, report_line
 
 _LATEST_S = 5
 """After the session, for what may hang."""
@@ -62,7 +62,7 @@ async def watch(connection: socket.socket, pidfd: int, process: int) -> None:
 
     def tell(ready: bool) -> None:
         if not writer.is_closing():
-            writer.write(told(ready, brake))
+            writer.write(report_line(ready, brake))
 
     keeping = asyncio.create_task(goodbye.keep_ready(tell))
     worker = Ward()

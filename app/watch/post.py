@@ -24,7 +24,7 @@ UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, Re
 
 @dataclass
 class Ward:
-    """A worker under watch: what it has told. `member` is empty before its first join."""
+    """A worker under watch: what it has sent. `member` is empty before its first join."""
 
     name: str = ""
     process: int = 0
@@ -34,12 +34,12 @@ class Ward:
     def hear(self, line: bytes) -> None:
         """A line of it; one that cannot be read tells nothing."""
         with suppress(*UNREADABLE):
-            told = json.loads(line)
-            process = int(told.get("process", self.process))
-            self.name = str(told.get("worker", self.name))
+            fields = json.loads(line)
+            process = int(fields.get("process", self.process))
+            self.name = str(fields.get("worker", self.name))
             self.process = process
-            self.member = str(told.get("member", self.member))
-            self.has_left = bool(told.get("left", self.has_left))
+            self.member = str(fields.get("member", self.member))
+            self.has_left = bool(fields.get("left", self.has_left))
 
 
 async def listen(worker: Ward, reader: asyncio.StreamReader) -> None:
@@ -76,7 +76,7 @@ async def leave_for(worker: Ward, goodbye: Goodbye, group: str, brake: Brake, se
         brake.note()
 
 
-def told(ready: bool, brake: Brake) -> bytes:
+def report_line(ready: bool, brake: Brake) -> bytes:
     """The watcher's line to the worker."""
     return json.dumps({"ready": ready, "leaves": brake.leaves}).encode() + b"\n"
 

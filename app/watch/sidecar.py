@@ -18,7 +18,7 @@ from pathlib import Path
 from app.kafka.cluster import Cluster
 from app.watch.brake import Brake
 from app.watch.goodbye import Goodbye
-from app.watch.post import MOST_BYTES, Ward, leave_for, listen, told
+from app.watch.post import MOST_BYTES, Ward, leave_for, listen, report_line
 
 
 class SocketInUseError(Exception):
@@ -60,7 +60,7 @@ class Sidecar:
         assert task is not None, "a connection has a task of its own"
         self._workers[task] = ward, writer
         try:
-            writer.write(told(self._ready, Brake()))
+            writer.write(report_line(self._ready, Brake()))
             await listen(ward, reader)
             if not ward.has_left:
                 await leave_for(ward, self._goodbye, self._group, self._brakes[ward.name], self._session_s)
@@ -72,7 +72,7 @@ class Sidecar:
         self._ready = ready
         for ward, writer in self._workers.values():
             if not writer.is_closing():
-                writer.write(told(ready, self._brakes[ward.name]))
+                writer.write(report_line(ready, self._brakes[ward.name]))
 
 
 @contextmanager

@@ -123,8 +123,8 @@ class Watcher:
         return f"the watcher has ended ({code})"
 
     def _heard(self, line: bytes) -> None:
-        told = json.loads(line)
-        self.figures = replace(self.figures, ready=bool(told["ready"]), leaves=int(told["leaves"]))
+        report = json.loads(line)
+        self.figures = replace(self.figures, ready=bool(report["ready"]), leaves=int(report["leaves"]))
 
     def _open(self) -> socket.socket | None:
         """The worker's end of a socket, on which it has introduced itself; else `_why` says what is wrong."""
@@ -181,8 +181,8 @@ class Watcher:
                 os.close(self._connection.fileno())
 
 
-def _line(**told: object) -> bytes:
-    return json.dumps(told).encode() + b"\n"
+def _line(**fields: object) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:

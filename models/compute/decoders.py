@@ -17,7 +17,7 @@ from models.llama.config import CLASSES
 from models.llama.decoder import Linear
 from models.weights.embedding import NarrowEmbedding
 from models.weights.layer import JoinedLinear, ServedLinear
-from models.weights.matrix import Matrix, laid_out
+from models.weights.matrix import Matrix, column_major
 
 LLAMAS = frozenset({"LlamaDecoder", *CLASSES.values()})
 GEMMAS = frozenset({"Gemma2ForCausalLM", "Gemma3ForCausalLM"})
@@ -79,7 +79,7 @@ def final_norm(model: Any) -> Tensor:
 def head_of(model: Any) -> Matrix:
     """A copy if it is also the embedding, which is read by rows."""
     head = model.lm_head
-    return _matrix(head) or Matrix([laid_out(head.weight.data)], head.bias)
+    return _matrix(head) or Matrix([column_major(head.weight.data)], head.bias)
 
 
 def angle_kinds(model: Any) -> list[str]:
@@ -140,7 +140,7 @@ def _join(*linears: Any) -> Matrix:
     """One product for all. Plain weights become views of its weight."""
     if (matrix := _matrix(linears[0])) is not None:
         return matrix
-    weight = laid_out(torch.cat([module.weight.data for module in linears]))
+    weight = column_major(torch.cat([module.weight.data for module in linears]))
     bias = None if linears[0].bias is None else torch.cat([module.bias.data for module in linears])
     first = 0
     for module in linears:

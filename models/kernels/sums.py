@@ -105,7 +105,7 @@ def fma(_typing: Any, one: Any, other: Any, added: Any) -> Any:
 def _products(builder: Any, rows: Any, other: Any, count: Any, kinds: Any) -> list[Any]:
     """Of each of `rows` with `other`, or with ones."""
 
-    def multiplied(shape: Any, numbers: Any, at: Any, before: Any) -> Any:
+    def multiply(shape: Any, numbers: Any, at: Any, before: Any) -> Any:
         factor = ir.Constant(shape, [1.0] * LANES if shape is FLOATS else 1.0)
         if other is not None:
             factor = numbers_at(builder, other, at, shape, kinds[1])
@@ -114,7 +114,7 @@ def _products(builder: Any, rows: Any, other: Any, count: Any, kinds: Any) -> li
     def added(_shape: Any, one: Any, _at: Any, other: Any) -> Any:
         return builder.fadd(one, other)
 
-    lanes, rest = _folded(builder, rows, count, kinds[0], multiplied)
+    lanes, rest = _folded(builder, rows, count, kinds[0], multiply)
     whole = four_joined(builder, lanes) if len(lanes) == FOUR else [joined(builder, one, added) for one in lanes]
     return [builder.fadd(one, left) for one, left in zip(whole, rest, strict=True)]
 

@@ -66,20 +66,20 @@ class AfterReasoning(Matcher):
             return self._text.ahead(tokens)
         state = self.copy()
         masks = [state.allowed()]
-        for token in tokens[: self.fitting(tokens)]:
+        for token in tokens[: self.allowed_count(tokens)]:
             state.advance(token)
             masks.append(state.allowed())
         return masks
 
-    def fitting(self, tokens: Sequence[int]) -> int:
+    def allowed_count(self, tokens: Sequence[int]) -> int:
         begins = self._part is _Part.UNKNOWN and bool(tokens) and tokens[0] == self._tags.begin
         if self._part is not _Part.REASONING and not begins:
-            return self._text.fitting(tokens)
+            return self._text.allowed_count(tokens)
         at = int(begins)
         while at < len(tokens) and _is_in(self._free, tokens[at]):
             at += 1
             if tokens[at - 1] == self._tags.end:
-                return at + self._text.fitting(tokens[at:])
+                return at + self._text.allowed_count(tokens[at:])
         return at
 
 

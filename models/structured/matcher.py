@@ -49,7 +49,7 @@ class Matcher:
         self._check()
         return found
 
-    def fitting(self, tokens: Sequence[int]) -> int:
+    def allowed_count(self, tokens: Sequence[int]) -> int:
         """How many of `tokens` may come next, one after the other."""
         return int(self._matcher.validate_tokens(list(tokens)))
 

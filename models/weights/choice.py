@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from models.weights.forms import PLAIN, Kind, Products
-from models.weights.matrix import Matrix, laid_out, matrix_of, product
+from models.weights.matrix import Matrix, column_major, matrix_of, product
 from models.weights.threads import computing_threads
 
 log = logging.getLogger(__name__)
@@ -194,7 +194,7 @@ def _parts(sizes: Sizes, dtype: torch.dtype, products: Products) -> list[StepPar
 
 def _part(weights: Sequence[Tensor], kind: Kind, times: float) -> StepPart:
     dtype = weights[0].dtype
-    shaped = [laid_out(weight) if kind is Kind.PLAIN else weight for weight in weights]
+    shaped = [column_major(weight) if kind is Kind.PLAIN else weight for weight in weights]
     return StepPart([matrix_of(one, None, kind, dtype) for one in shaped], weights[0].shape[1], times, dtype)
 
 

@@ -5,7 +5,7 @@ each product, which is half of a decode step on a CPU with AMX, and multiplies f
 rows: the vocabulary of Gemma 3 270M takes 3 times as long for 8 rows.
 
 MKL multiplies 4 to 64 rows by a float32 weight stored input by input 1.2 to 2.5 times faster than by one stored output
-by output, which is the order of checkpoints (`laid_out`). One row and hundreds of rows cost the same. Above a few
+by output, which is the order of checkpoints (`column_major`). One row and hundreds of rows cost the same. Above a few
 million elements, and in bfloat16, the checkpoint's order is as fast or faster. Measured with torch 2.15 on AVX-512.
 """
 
@@ -24,7 +24,7 @@ from models.weights.int8 import Int8Weight, int8_blocks, int8_product, onednn_in
 
 PACKABLE = (torch.float32, torch.bfloat16)
 _ROWS = 8
-LAID_OUT_AT_MOST = 1 << 22  # elements
+COLUMN_MAJOR_AT_MOST = 1 << 22  # elements
 
 
 class Weight(Protocol):
@@ -102,9 +102,9 @@ def prepack(weight: Tensor) -> Tensor:
     return packed
 
 
-def laid_out(weight: Tensor) -> Tensor:
+def column_major(weight: Tensor) -> Tensor:
     """The same [outputs, inputs], in the fastest order in memory."""
-    if weight.device.type != "cpu" or weight.dtype is not torch.float32 or weight.numel() > LAID_OUT_AT_MOST:
+    if weight.device.type != "cpu" or weight.dtype is not torch.float32 or weight.numel() > COLUMN_MAJOR_AT_MOST:
         return weight
     return weight.t().contiguous().t()
 
@@ -121,15 +121,15 @@ def product(
     weight, rows = parts[0], given.size(0)
     if rows < least:
         more = given.expand(least, -1) if rows == 1 else pad(given, [0, 0, 0, least - rows])
-        return multiplied(more, weight, bias)[:rows]
+        return multiply(more, weight, bias)[:rows]
     if most == 0 or rows <= most:
-        return multiplied(given, weight, bias)
+        return multiply(given, weight, bias)
     whole = (rows + most - 1) // most * most
-    found = [multiplied(part, weight, bias) for part in pad(given, [0, 0, 0, whole - rows]).split(most)]
+    found = [multiply(part, weight, bias) for part in pad(given, [0, 0, 0, whole - rows]).split(most)]
     return torch.cat(found)[:rows]
 
 
-def multiplied(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def multiply(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """All rows at once."""
     if weight.is_mkldnn:
         packed: Tensor = torch.ops.mkldnn._linear_pointwise(given, weight, bias, "none", [], "")  # noqa: SLF001

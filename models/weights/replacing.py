@@ -13,7 +13,7 @@ from models.weights.embedding import NarrowEmbedding, keep_narrow
 from models.weights.forms import Kind, Products
 from models.weights.int8 import VOCABULARY_BLOCK
 from models.weights.layer import JoinedLinear, ServedLinear, joined
-from models.weights.matrix import Matrix, laid_out
+from models.weights.matrix import Matrix, column_major
 
 TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Layers of one module that are given the same tensor."""
@@ -92,7 +92,7 @@ def lay_out(model: Any) -> None:
     embedding = model.get_input_embeddings().weight
     for module in model.modules():
         if type(module) is nn.Linear and type(module.weight.data) is Tensor and module.weight is not embedding:
-            module.weight = nn.Parameter(laid_out(module.weight.data), requires_grad=False)
+            module.weight = nn.Parameter(column_major(module.weight.data), requires_grad=False)
 
 
 def is_linear(module: Any) -> bool:

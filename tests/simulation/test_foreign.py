@@ -159,7 +159,7 @@ MUTANTS: dict[str, Mutant] = {
         IntakeRecords, "_refusals", _tells_no_refusal, foreign_storm
     ),
     "what a sender wrote does not travel with the request": Mutant(
-        intake_of_others, "carried", _carries_nothing, foreign_storm
+        intake_of_others, "source_headers", _carries_nothing, foreign_storm
     ),
     "what an erased user wrote is told again": Mutant(
         _Asked, "passed", property(lambda asked: asked._passed), foreign_storm

@@ -69,8 +69,8 @@ class Egress(Feature):
         marks = partition.ownership.marks.of(end.user_id or "", end.conversation_id or "")
         rules = [one.rules for one in topics]
         passed = NOTHING if marks.forbid(asked_at, None) else passed_of(rules, record.headers, record.value)
-        told = msgspec.structs.replace(end, epoch=partition.ownership.token_log.epoch)
-        own = failure(told, tenant=tenant_of(end.user_id or ""), now=clock.now(), asked_at=asked_at)
+        event = msgspec.structs.replace(end, epoch=partition.ownership.token_log.epoch)
+        own = failure(event, tenant=tenant_of(end.user_id or ""), now=clock.now(), asked_at=asked_at)
         trace = trace_headers_of(record.headers)
         return [one for topic in topics for one in record_of_end(topic, record.key, own, passed, trace)]
 
@@ -130,9 +130,9 @@ class Leaving(Stage):
                     kept = kept.with_output(letter_of(record, refusal, self.run.settings))
             if not topic.rules.tells_errors:
                 continue
-            told = partial(record_of_end, topic, record.key, passed=passed, headers=trace)
+            of_end = partial(record_of_end, topic, record.key, passed=passed, headers=trace)
             kept = kept.with_outputs(
-                () if error is None else told(own=self._failure(error)), instead=told(own=self._failure(_REJECTED))
+                () if error is None else of_end(own=self._failure(error)), instead=of_end(own=self._failure(_REJECTED))
             )
         return kept
 

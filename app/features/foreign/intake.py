@@ -14,9 +14,9 @@ from app.delivery.dead_letters import error_of_unexpected, letter_of, quiet_lett
 from app.delivery.escalation import ESCALATING
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.features.foreign.records import failure, record_of_end
-from app.foreign.formats import IntakeTopic, fields_of, salvaged
+from app.foreign.formats import IntakeTopic, fields_of, readable_fields
 from app.foreign.mapping import named_in, request_of
-from app.foreign.passed import Passed, carried, fitting, found_at
+from app.foreign.passed import Passed, smallest_values, source_headers, values_at
 from app.foreign.source import ForeignSource
 from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
@@ -76,7 +76,7 @@ class IntakeRecords:
         most, rules = self._settings.max_prompt_bytes, self._topic.rules
         read = fields_of(self._topic.decode, record.value, self.schema_id)
         made = request_of(rules, read.fields, record.key, source, max_prompt_bytes=most)
-        passed = carried(rules, read.fields, self._topic.paths, store=made.store)
+        passed = source_headers(rules, read.fields, self._topic.paths, store=made.store)
         self.schema_id = self.schema_id if read.schema_id is None else read.schema_id
         return Outgoing(
             self._settings.topic(REQUESTS),
@@ -90,7 +90,7 @@ class IntakeRecords:
     def _refusals(self, record: Record, error: WireError, value: bytes | None) -> list[Outgoing]:
         """What the readers of errors get. Whatever the record holds, its dead letter does not depend on this."""
         try:
-            return self._told(record, error, value) if self._topic.refusals else []
+            return self._error_records(record, error, value) if self._topic.refusals else []
         except ESCALATING:
             raise
         except Exception as unexpected:  # noqa: BLE001 - of this record
@@ -98,7 +98,7 @@ class IntakeRecords:
             log.warning("%s: its refusal is not told to others: %s", place, type_and_line(unexpected))
             return []
 
-    def _told(self, record: Record, error: WireError, value: bytes | None) -> list[Outgoing]:
+    def _error_records(self, record: Record, error: WireError, value: bytes | None) -> list[Outgoing]:
         topics, rules = self._topic.refusals, self._topic.rules
         now, sent_at = self._clock.now(), self._clock.time_of(record.timestamp)
         source = ForeignSource(record.topic, record.partition, record.offset, sent_at)
@@ -113,7 +113,7 @@ class IntakeRecords:
             error=ErrorInfo(error.code, error.message),
         )
         own = failure(event, tenant=tenant, now=now, asked_at=sent_at)
-        passed = Passed(fitting(found_at(fields, self._topic.paths)))
+        passed = Passed(smallest_values(values_at(fields, self._topic.paths)))
         key, trace = (user_id or source.request_id).encode(), trace_headers_of(record.headers)
         return [one for topic in topics for one in record_of_end(topic, key, own, passed, trace)]
 
@@ -122,4 +122,4 @@ class IntakeRecords:
         try:
             return fields_of(self._topic.decode, value, self.schema_id).fields, True
         except WireError:
-            return salvaged(self._topic.rules, value), False
+            return readable_fields(self._topic.rules, value), False

@@ -114,7 +114,7 @@ class Speculation:
 
     def _fitting(self, sequence: SequenceState, draft: tuple[int, ...]) -> tuple[int, ...]:
         """The part of a draft that the sequence's output constraint allows."""
-        return draft if sequence.matcher is None or not draft else draft[: sequence.matcher.fitting(draft)]
+        return draft if sequence.matcher is None or not draft else draft[: sequence.matcher.allowed_count(draft)]
 
     def _room(self, sequence: SequenceState, most: int) -> int:
         """As much of `most` as the answer may still have and its pages have room for: drafts never preempt a

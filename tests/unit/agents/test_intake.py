@@ -21,7 +21,7 @@ from app.features.foreign.intake import IntakeRecords
 from app.features.foreign.written_ahead import WrittenAhead
 from app.foreign.formats import IntakeTopic, decode_json, foreign_topics
 from app.foreign.framing import Decoded
-from app.foreign.passed import INTAKE_SOURCE, found_at
+from app.foreign.passed import INTAKE_SOURCE, values_at
 from app.policy.file import Policy
 from app.policy.foreign import EgressRules, IntakeRules
 from app.settings import Settings
@@ -207,7 +207,7 @@ def test_what_an_egress_names_travels_on_the_request_as_it_came() -> None:
 
 def test_what_no_json_can_hold_is_no_value() -> None:
     values = {"a": {1: 2**63}, "b": "\ud800", "c": {True: 3}, "d": {"e": float("nan")}, "f": msgspec.Raw(b"1")}
-    found = {path: bytes(value) for path, value in found_at(values, ["a", "b", "c", "d.e", "d.f", "f"]).items()}
+    found = {path: bytes(value) for path, value in values_at(values, ["a", "b", "c", "d.e", "d.f", "f"]).items()}
     assert found == {"a": b'{"1":9223372036854775808}', "d.e": b"null", "f": b"1"}
 
 

@@ -150,28 +150,28 @@ BAD = Record(REQUESTS, 3, 42, ASKED_AT, b"ann", b"{", (("trace", b"1"),))
 
 def test_a_bad_record_becomes_a_dead_letter_with_its_cause_and_its_sender_is_told() -> None:
     error = WireError(ErrorCode.INVALID_REQUEST, "broken", request_id="r9", user_id="bob")
-    refusal = refusal_of(BAD, error, known=False, settings=SETTINGS, now=NOW)
-    (letter,) = refusal.commit.outputs
+    commit, event = refusal_of(BAD, error, known=False, settings=SETTINGS, now=NOW)
+    (letter,) = commit.outputs
     cause = cause_from(list(letter.headers))
     assert cause is not None
     assert (letter.key, letter.value, ("trace", b"1") in letter.headers) == (b"ann", b"{", True)
     assert (cause.topic, cause.partition, cause.offset) == ("x-requests", 3, 42)
-    assert refusal.event is not None
-    assert (refusal.event.user_id, refusal.event.request_id) == ("ann", "r9")
-    assert [change.table for change in refusal.commit.changes] == [Table.ENDED]
+    assert event is not None
+    assert (event.user_id, event.request_id) == ("ann", "r9")
+    assert [change.table for change in commit.changes] == [Table.ENDED]
 
 
 @pytest.mark.parametrize(("request_id", "known"), [("r9", True), (None, False)])
 def test_nobody_is_told_of_a_bad_record_whose_id_is_known_or_unreadable(request_id: str | None, known: bool) -> None:
     error = WireError(ErrorCode.INVALID_REQUEST, "broken", request_id=request_id)
-    refusal = refusal_of(BAD, error, known=known, settings=SETTINGS, now=NOW)
-    assert refusal.event is None
-    assert refusal.commit.changes == ()
-    assert len(refusal.commit.outputs) == 1
+    commit, event = refusal_of(BAD, error, known=known, settings=SETTINGS, now=NOW)
+    assert event is None
+    assert commit.changes == ()
+    assert len(commit.outputs) == 1
 
 
 def test_a_prompt_that_is_only_too_long_is_no_dead_letter() -> None:
     error = WireError(ErrorCode.PROMPT_TOO_LONG, "long", request_id="r9")
-    refusal = refusal_of(BAD, error, known=False, settings=SETTINGS, now=NOW)
-    assert refusal.commit.outputs == ()
-    assert refusal.event is not None
+    commit, event = refusal_of(BAD, error, known=False, settings=SETTINGS, now=NOW)
+    assert commit.outputs == ()
+    assert event is not None

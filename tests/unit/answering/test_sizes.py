@@ -142,4 +142,4 @@ def test_what_a_refused_record_leaves_fits(
         ErrorCode.INVALID_REQUEST, letter * 100_000, request_id="r" * 64, user_id=name, conversation_id=name
     )
     given_settings = settings_of(wire_format)
-    check(refusal_of(record, error, known=False, settings=given_settings, now=NOW).commit, given_settings)
+    check(refusal_of(record, error, known=False, settings=given_settings, now=NOW)[0], given_settings)

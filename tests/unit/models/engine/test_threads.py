@@ -10,7 +10,7 @@ import torch
 from models.compute.attention import dense
 from models.engine.threads import FIRST_REST_S, LONGEST_REST_S, MOST_WAITS, PAIRS, Threads
 from models.weights.int8 import int8_blocks, int8_product, onednn_int8_blocks, onednn_why_not, why_not
-from models.weights.matrix import multiplied, prepack
+from models.weights.matrix import multiply, prepack
 
 STEP_S = 0.05
 BRIEF = 2 * PAIRS + 4
@@ -107,7 +107,7 @@ def test_what_is_set_stays() -> None:
 PRODUCTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "int8": lambda rows, weight: int8_product(rows, [], int8_blocks(weight), None),
     "int8 by oneDNN": lambda rows, weight: int8_product(rows, onednn_int8_blocks(weight), [], None),
-    "packed": lambda rows, weight: multiplied(rows, prepack(weight), None),
+    "packed": lambda rows, weight: multiply(rows, prepack(weight), None),
     "attention": lambda rows, weight: dense(
         rows.double().view(-1, 2, rows.shape[1] // 2),
         weight.double().view(1, 2, -1, rows.shape[1] // 2),

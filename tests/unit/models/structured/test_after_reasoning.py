@@ -67,16 +67,16 @@ def test_looking_ahead_is_what_one_token_after_the_other_gives() -> None:
                 before = chance.randrange(len(whole) + 1)
                 draft = whole[before:] + chance.sample(range(20, 60), 2)
                 state = reasoning(begins)
-                fits = state.fitting(whole[:before]) == before
+                fits = state.allowed_count(whole[:before]) == before
                 if not fits:
                     continue
                 for token in whole[:before]:
                     state.advance(token)
                 masks, step = state.ahead(draft), state.copy()
-                assert len(masks) == 1 + state.fitting(draft)
+                assert len(masks) == 1 + state.allowed_count(draft)
                 for mask, token in zip(masks, draft, strict=False):
                     assert mask == step.allowed()
-                    assert (token in tokens_of(mask)) == (step.fitting([token]) == 1)
-                    if not step.fitting([token]):
+                    assert (token in tokens_of(mask)) == (step.allowed_count([token]) == 1)
+                    if not step.allowed_count([token]):
                         break
                     step.advance(token)

@@ -292,7 +292,7 @@ def test_looking_ahead_takes_nothing(kept: ConstraintCompiler) -> None:
 def test_looking_ahead_ends_where_the_constraint_does_not_go_on(kept: ConstraintCompiler) -> None:
     matcher = matcher_of(kept, OutputConstraint(ConstraintKind.REGEX, "[0-9]+x"))
     text = ids("12yx")
-    assert matcher.fitting(text) == len(ids("12"))
+    assert matcher.allowed_count(text) == len(ids("12"))
     assert len(matcher.ahead(text)) == len(ids("12")) + 1
 
 

@@ -36,7 +36,7 @@ def accepts(kept: ConstraintCompiler, constraint: OutputConstraint, text: str) -
     """Whether the text is a whole answer."""
     matcher = matcher_of(kept, constraint)
     ids = tokenizer()(text, add_special_tokens=False).input_ids
-    if matcher.fitting(ids) < len(ids):
+    if matcher.allowed_count(ids) < len(ids):
         return False
     for token in ids:
         matcher.advance(token)

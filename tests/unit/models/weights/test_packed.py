@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from models.weights.matrix import multiplied, prepack
+from models.weights.matrix import multiply, prepack
 
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -19,7 +19,7 @@ def random(*shape: int, seed: int = 1) -> Tensor:
 def packed_or_skip(weight: Tensor) -> Tensor:
     try:
         packed = prepack(weight)
-        multiplied(torch.ones(2, weight.shape[1], dtype=weight.dtype), packed, None)
+        multiply(torch.ones(2, weight.shape[1], dtype=weight.dtype), packed, None)
     except (RuntimeError, AttributeError) as error:
         pytest.skip(f"this CPU or torch has no prepacked products: {error}")
     return packed
@@ -30,7 +30,7 @@ def packed_or_skip(weight: Tensor) -> Tensor:
 def test_product_is_that_of_the_plain_weight(rows: int, dtype: torch.dtype) -> None:
     weight, bias, given = (one.to(dtype) for one in (random(48, 32), random(48, seed=2), random(rows, 32, seed=3)))
     for added in (None, bias):
-        found = multiplied(given, packed_or_skip(weight), added)
+        found = multiply(given, packed_or_skip(weight), added)
         near = {"rtol": 1e-4, "atol": 1e-4} if dtype is torch.float32 else {"rtol": 0.02, "atol": 0.05}
         torch.testing.assert_close(found, linear(given, weight, added), **near)
 
