@@ -10,7 +10,7 @@ from rich.table import Table
 from app.commands.moment import Moment
 from app.commands.scan import records_since
 from app.commands.terminal import note, print_table, run, settings_of_terminal
-from app.commands.usage_sums import Sum, merged
+from app.commands.usage_sums import as_dict, cells, merged
 from app.process.printable import printable_json
 from app.settings import Settings
 from app.wire.codec import decode
@@ -34,7 +34,7 @@ def usage(tenant: str | None, model: str | None, since: int, *, as_json: bool) -
         and window.window_start + window.window_ms > since
     )
     if as_json:
-        click.echo(printable_json(msgspec.json.encode([one.as_dict() for one in sums])))
+        click.echo(printable_json(msgspec.json.encode([as_dict(one) for one in sums])))
     elif sums:
         _show(sums)
     else:
@@ -52,7 +52,7 @@ async def _windows(settings: Settings, since: int) -> list[UsageWindow]:
     return windows
 
 
-def _show(sums: list[Sum]) -> None:
+def _show(sums: list[UsageWindow]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("from", no_wrap=True)
     table.add_column("tenant")
@@ -70,5 +70,5 @@ def _show(sums: list[Sum]) -> None:
     ):
         table.add_column(name, justify="right", no_wrap=True)
     for one in sums:
-        table.add_row(*one.cells())
+        table.add_row(*cells(one))
     print_table(table)

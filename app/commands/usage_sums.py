@@ -3,104 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import reduce
+from itertools import groupby
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from app.commands.hits_view import when
 from app.process.printable import printable
 from app.wire.usage import Latencies, UsageWindow
 
-_NOTHING = Latencies(0, 0, 0)
+_LABELS = ("window_start", "window_ms", "tenant", "model", "route", "experiment", "arm")
+_COUNTS = (
+    *("requests", "late", "prompt_tokens", "completion_tokens", "cached_tokens"),
+    *("cached_requests", "saved_tokens", "cost"),
+)
 
 
-@dataclass(slots=True)
-class Sum:
-    """One window of one tenant, model and route, over all partitions."""
-
-    window_start: int
-    window_ms: int
-    tenant: str
-    model: str
-    route: str = ""
-    experiment: str = ""
-    arm: str = ""
-    requests: int = 0
-    late: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    cached_requests: int = 0
-    saved_tokens: int = 0
-    cost: float = 0.0
-    first_token: Latencies = _NOTHING
-    duration: Latencies = _NOTHING
-
-    def add(self, window: UsageWindow) -> None:
-        self.requests += window.requests
-        self.late += window.late
-        self.prompt_tokens += window.prompt_tokens
-        self.completion_tokens += window.completion_tokens
-        self.cached_tokens += window.cached_tokens
-        self.cached_requests += window.cached_requests
-        self.saved_tokens += window.saved_tokens
-        self.cost += window.cost
-        self.first_token = _both(self.first_token, window.first_token_ms)
-        self.duration = _both(self.duration, window.duration_ms)
-
-    @property
-    def cost_per_1k(self) -> float:
-        tokens = self.prompt_tokens + self.completion_tokens
-        return 1000 * self.cost / tokens if tokens else 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "window_start": self.window_start,
-            "window_ms": self.window_ms,
-            "tenant": self.tenant,
-            "model": self.model,
-            "route": self.route,
-            "experiment": self.experiment,
-            "arm": self.arm,
-            "requests": self.requests,
-            "late": self.late,
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "cached_tokens": self.cached_tokens,
-            "cached_requests": self.cached_requests,
-            "saved_tokens": self.saved_tokens,
-            "cost": round(self.cost, 9),
-            "cost_per_1k": round(self.cost_per_1k, 9),
-            "first_token_ms": _latency(self.first_token),
-            "duration_ms": _latency(self.duration),
-        }
-
-    def cells(self) -> list[str]:
-        numbers = (self.requests, self.prompt_tokens, self.cached_tokens, self.completion_tokens)
-        return [
-            when(self.window_start),
-            printable(self.tenant),
-            printable(self.model),
-            printable(self.route),
-            *map(str, numbers),
-            f"{self.cost:.4f}",
-            f"{self.cost_per_1k:.4f}",
-            _quantiles(self.first_token),
-            _quantiles(self.duration),
-        ]
-
-
-def merged(windows: Iterable[UsageWindow]) -> list[Sum]:
-    """Ordered by time, then tenant, model and route."""
-    newest: dict[tuple[int, int, str, str, str, str, str, int], UsageWindow] = {}
+def merged(windows: Iterable[UsageWindow]) -> list[UsageWindow]:
+    """One window of each tenant, model and route, over all partitions; ordered by time, then by these."""
+    newest: dict[tuple[Any, ...], UsageWindow] = {}
     for window in windows:
-        window_key = (window.window_start, window.window_ms, window.tenant, window.model)
-        key = (*window_key, window.route, window.experiment, window.arm, window.partition)
+        key = (*_labels(window), window.partition)
         if key not in newest or newest[key].revision <= window.revision:
             newest[key] = window
-    sums: dict[tuple[int, int, str, str, str, str, str], Sum] = {}
-    for key, window in sorted(newest.items()):
-        sums.setdefault(key[:7], Sum(*key[:7])).add(window)
-    return list(sums.values())
+    ordered = [window for _, window in sorted(newest.items())]
+    return [reduce(_sum, of_all) for _, of_all in groupby(ordered, _labels)]
+
+
+def _labels(window: UsageWindow) -> tuple[Any, ...]:
+    return tuple(getattr(window, name) for name in _LABELS)
+
+
+def _sum(one: UsageWindow, other: UsageWindow) -> UsageWindow:
+    return replace(
+        one,
+        **{name: getattr(one, name) + getattr(other, name) for name in _COUNTS},
+        first_token_ms=_both(one.first_token_ms, other.first_token_ms),
+        duration_ms=_both(one.duration_ms, other.duration_ms),
+    )
+
+
+def _cost_per_1k(window: UsageWindow) -> float:
+    tokens = window.prompt_tokens + window.completion_tokens
+    return 1000 * window.cost / tokens if tokens else 0.0
+
+
+def as_dict(window: UsageWindow) -> dict[str, Any]:
+    fields = asdict(window)
+    return {
+        **{name: fields[name] for name in (*_LABELS, *_COUNTS)},
+        "cost": round(window.cost, 9),
+        "cost_per_1k": round(_cost_per_1k(window), 9),
+        "first_token_ms": _latency(window.first_token_ms),
+        "duration_ms": _latency(window.duration_ms),
+    }
+
+
+def cells(window: UsageWindow) -> list[str]:
+    numbers = (window.requests, window.prompt_tokens, window.cached_tokens, window.completion_tokens)
+    return [
+        when(window.window_start),
+        printable(window.tenant),
+        printable(window.model),
+        printable(window.route),
+        *map(str, numbers),
+        f"{window.cost:.4f}",
+        f"{_cost_per_1k(window):.4f}",
+        _quantiles(window.first_token_ms),
+        _quantiles(window.duration_ms),
+    ]
 
 
 def quantile(latencies: Latencies, share: float) -> int | None:
