@@ -89,8 +89,8 @@ def attend(
         # Merged with the next condition, TorchScript would compile the guarded code.
         if not is_scripting():  # noqa: SIM102
             if in_place:
-                table, lengths = pages.view(rows, -1), numbers[count + first : count + end] + 1
-                parts.append(_in_place(query[first:end], keys, values, table, lengths, scale, window, cap))
+                table, positions = pages.view(rows, -1), numbers[count + first : count + end]
+                parts.append(_in_place(query[first:end], keys, values, table, positions, scale, window, cap))
                 continue
         if count_of_pages == 0:
             group_keys = key[first:end].transpose(0, 1).unsqueeze(0)
@@ -174,9 +174,9 @@ def capped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, width: int, 
 
 
 def _in_place(
-    query: Tensor, keys: Tensor, values: Tensor, table: Tensor, lengths: Tensor,
+    query: Tensor, keys: Tensor, values: Tensor, table: Tensor, positions: Tensor,
     scale: float, window: int | None, cap: float | None,
 ) -> Tensor:  # fmt: skip
     from models.compute.paged_decode import paged_decode  # Triton is only there where a GPU may be
 
-    return paged_decode(query, keys, values, table, lengths, scale=scale, window=window, cap=cap)
+    return paged_decode(query, keys, values, table, positions, scale=scale, window=window, cap=cap)

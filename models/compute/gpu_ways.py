@@ -38,11 +38,11 @@ def why_no_paged_kernel(cache: KVCache, heads: int) -> str | None:
     keys, values = (one.to(kept.device, kept.dtype) for one in numbers)
     query = torch.randn(len(_LENGTHS), heads, size, generator=chance).to(kept.device, kept.dtype)
     table = torch.arange(1, len(keys), device=kept.device).view(len(_LENGTHS), width)
-    lengths = torch.tensor(_LENGTHS, device=kept.device)
+    positions = torch.tensor(_LENGTHS, device=kept.device) - 1
     try:
         from models.compute.paged_decode import paged_decode
 
-        found = paged_decode(query, keys, values, table, lengths, scale=size**-0.5)
+        found = paged_decode(query, keys, values, table, positions, scale=size**-0.5)
         off = float((found.float() - _gathered(query, keys, values, table)).abs().max())
     except Exception as error:  # noqa: BLE001 - of a compiler, a driver, a library: whatever it is, there is another way
         return first_line(error)

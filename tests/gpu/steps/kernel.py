@@ -54,7 +54,7 @@ def error(device, heads, kv, size, lengths, window, cap, dtype):
             tensor[table[row]] = flat.view(-1, PAGE, kv, size)
     query = torch.randn(rows, heads, size, device=device).to(dtype)
     ours = paged_decode(
-        query, keys, values, table, torch.tensor(lengths, device=device), scale=size**-0.5, window=window, cap=cap
+        query, keys, values, table, torch.tensor(lengths, device=device) - 1, scale=size**-0.5, window=window, cap=cap
     )
     worst = 0.0
     for row, length in enumerate(lengths):
@@ -79,7 +79,7 @@ def _speed(report, scale, name, heads, kv, size, rows, length, window):
     read = 2 * 2 * rows * min(length, window or length) * kv * size
 
     def ours():
-        return paged_decode(query, keys, values, table, lengths, scale=0.1, window=window)
+        return paged_decode(query, keys, values, table, lengths - 1, scale=0.1, window=window)
 
     ms = milliseconds(ours, report.device, scale.rounds)
     report.write(shape=name, rows=rows, length=length, ms=ms, GBps=read / ms / 1e6)

@@ -22,7 +22,7 @@ def check(heads, kv, size, window, cap, *lengths):
     keys[0], values[0] = torch.nan, torch.nan  # the free page must not be read
     query = torch.randn(rows, heads, size)
     how = {'scale': 0.3, 'window': window or None, 'cap': cap or None}
-    found = paged_decode(query, keys, values, table, lengths, splits=2, **how)
+    found = paged_decode(query, keys, values, table, lengths - 1, splits=2, **how)
     for row, length in enumerate(lengths.tolist()):
         begin = max(0, length - window) if window else 0
         k = keys[table[row]].reshape(-1, kv, size)[begin:length].repeat_interleave(heads // kv, dim=1)
@@ -47,8 +47,8 @@ from triton.compiler import ASTSource
 
 room = runpy.run_path(sys.argv[1])
 kernel, block, widest = room['_attend_stretch'], room['BLOCK'], room['WIDEST']
-TYPES = {'table': '*i64', 'lengths': '*i64', 'out': '*fp32', 'weights': '*fp32', 'scale': 'fp32', 'cap': 'fp32'}
-ALIGNED = ('query', 'keys', 'values', 'lengths', 'out', 'weights')
+TYPES = {'table': '*i64', 'positions': '*i64', 'out': '*fp32', 'weights': '*fp32', 'scale': 'fp32', 'cap': 'fp32'}
+ALIGNED = ('query', 'keys', 'values', 'out', 'weights')
 
 for dtype, width, size, capability in [('bf16', 2, 64, 90), ('bf16', 2, 128, 80), ('fp32', 4, 256, 90)]:
     shape = {'SHARED': 4, 'SIZE': size, 'PAGE': 16, 'HEADS': 8, 'SPLITS': 16, 'BLOCK_HEADS': 16, 'BLOCK_SIZE': size}
@@ -59,6 +59,14 @@ for dtype, width, size, capability in [('bf16', 2, 64, 90), ('bf16', 2, 128, 80)
     source = ASTSource(kernel, types, constexprs=shape, attrs=aligned)
     made = triton.compile(source, target=GPUTarget('cuda', capability, 32), options={'enable_fp_fusion': True})
     assert made.asm['cubin']
+    join = room['_join_stretches']
+    shape = {'SIZE': size, 'SPLITS': 16, 'BLOCK_SIZE': size}
+    types = {'out': '*fp32', 'weights': '*fp32', 'joined': '*' + dtype} | dict.fromkeys(shape, 'constexpr')
+    joined = triton.compile(
+        ASTSource(join, types, constexprs=shape),
+        target=GPUTarget('cuda', capability, 32), options={'enable_fp_fusion': True},
+    )
+    assert joined.asm['cubin']
     assert made.metadata.shared <= 99 << 10, (dtype, size, made.metadata.shared)  # of the smallest since Ampere
 """
 
