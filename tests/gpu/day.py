@@ -48,7 +48,7 @@ def steps_of(scale: Scale) -> list[Step]:
     ]
     small, large = decoding[:2], decoding[2:]
     return [
-        Step("machine", "machine", 30),
+        Step("machine", "machine", 30, stands_in=False),
         Step("roofline", "roofline", 20),
         Step("kernel", "kernel", 60),
         Step("sampling", "sampling", 25),
@@ -143,6 +143,7 @@ def _prepare(device: str, wheels: Path | None, out: Path) -> None:
     for wheel in sorted(wheels.glob("*.whl")) if wheels is not None else ():
         with zipfile.ZipFile(wheel) as files:
             files.extractall(carried)
+    sys.path.insert(0, str(carried))  # a step has the paths of this process; what a step starts, the variable's
     paths = [str(ROOT), str(carried), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", PYTHONUNBUFFERED="1")
