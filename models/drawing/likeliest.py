@@ -30,10 +30,15 @@ def likeliest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    bits = torch.view_copy(scores + 0.0, dtype=torch.int32)  # + 0.0: there is a zero with a sign, too
-    bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()  # these are in the order of the scores
+    bits = in_order(scores).long()
     last = scores.size(1) - 1
     places = torch.arange(last, -1, -1, device=scores.device)
     found = (bits * (1 << 32) + places).topk(count, dim=-1)[0]
     order = last - (found & 0xFFFFFFFF)
     return scores.gather(1, order), order
+
+
+def in_order(scores: Tensor) -> Tensor:
+    """Integers of 32 bits in the order of the scores."""
+    bits = torch.view_copy(scores + 0.0, dtype=torch.int32)  # + 0.0: there is a zero with a sign, too
+    return torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)

@@ -19,11 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.jit import is_scripting  # type: ignore[attr-defined]
 
 from models.drawing.likeliest import likeliest
 from models.drawing.logit_changes import LogitChanges
 from models.drawing.logprobs import logprobs_of
 from models.drawing.noise import gumbel, key
+from models.drawing.top_p import can_do_without_sorting, filter_all
 from models.interface.generation import Sampling, TokenLogprob
 from models.kernels import library as kernels
 from models.kernels.schemas import NumberForm
@@ -109,7 +111,7 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
         else:
             if masks:
                 rows = _keep(before, logits, [*masks])
-                logits[rows] = logits[rows].masked_fill(_outside(masks, width, logits.device), -torch.inf)
+                logits[rows] = logits[rows].masked_fill(_outside(masks, logits), -torch.inf)
             tokens, best = _chosen(logits, draws)
     finally:
         for places, numbers in reversed(before):
@@ -218,11 +220,12 @@ def _curbed(allowed: bytes, forbidden: tuple[int, ...], width: int) -> bytes:
     return bytes(bits) if bits.strip(b"\0") else allowed
 
 
-def _outside(masks: Mapping[int, bytes], width: int, device: torch.device) -> Tensor:
+def _outside(masks: Mapping[int, bytes], logits: Tensor) -> Tensor:
     """Where the bit is not set: [masks, width]."""
+    width = logits.shape[1]
     joined, _ = _joined(masks, -(-width // 8))
-    packed = joined.view(len(masks), -1, 1).to(device)
-    bits = packed >> torch.arange(8, dtype=torch.uint8, device=device)
+    packed = moved_to(joined.view(len(masks), -1, 1), logits)
+    bits = packed >> torch.arange(8, dtype=torch.uint8, device=logits.device)
     return (bits & 1).view(len(masks), -1)[:, :width] == 0
 
 
@@ -272,8 +275,13 @@ def draw_filtered(scores: Tensor, keys: Tensor, top_k: list[int], top_p: Tensor,
     """`top_p` and `min_p` are [rows, 1]."""
     width = scores.size(1)
     most = [number if number > 0 else width for number in top_k]
+    limits = moved_to(torch.tensor(most), scores).unsqueeze(1)
+    # Merged with the next condition, TorchScript would compile the guarded code.
+    if not is_scripting():  # noqa: SIM102
+        if scores.is_cuda and max(most) >= width and can_do_without_sorting(scores.device):
+            return draw_tokens(filter_all(scores, limits, top_p, min_p), keys)
     values, order = likeliest(scores, min(max(most), width))  # no more than some row can keep
-    values = filter_scores(values, moved_to(torch.tensor(most), scores).unsqueeze(1), top_p, min_p)
+    values = filter_scores(values, limits, top_p, min_p)
     picked = (values + gumbel(keys, order.int())).argmax(dim=-1, keepdim=True)
     return order.gather(1, picked).squeeze(1)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from models.drawing.likeliest import in_order
-from models.files.errors import first_line
+from models.interface.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def can_do_without_sorting(device: torch.device) -> bool:
         expected.scatter_(1, tokens, ordered.cumsum(dim=-1) - ordered < mass)
         reason = None if torch.equal(kept(scores, likely, mass), expected) else "its results are others than torch's"
     except Exception as error:  # noqa: BLE001 - of a compiler, a driver, a library: whatever it is, there is another way
-        reason = first_line(error)
+        reason = type_and_line(error)
     if reason is not None:
         log.warning("top_p sorts the vocabulary, which costs time: %s", reason)
     return reason is None
