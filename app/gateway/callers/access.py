@@ -51,6 +51,12 @@ class Naming:
             raise ApiError(ErrorCode.UNAUTHORIZED, message, status=403, param="user_id")
         return header
 
+    def field(self, request: HTTPConnection, named: str | None) -> str:
+        """Where the caller has written the user: as `user` in a body of OpenAI's, if nowhere else."""
+        if _value(request, self.user_header) is not None:
+            return self.user_header
+        return "user_id" if named or request.query_params.get("user_id") else "user"
+
     def conversation(self, request: HTTPConnection) -> str | None:
         """The conversation that the header names, None if it names none. Raises `ApiError`."""
         value = _value(request, self.conversation_header)
@@ -140,7 +146,8 @@ class Caller:
         """
         identity = self._identity(named, label)
         if not is_user_id(identity.user_id):
-            raise ApiError(ErrorCode.INVALID_REQUEST, "user_id: must have 1-128 characters", param="user_id")
+            field = self._naming.field(self._request, named) if self._names_users else "sub"
+            raise invalid(field, "must have 1-128 characters")
         return identity
 
     def _identity(self, named: str | None, label: str | None) -> Identity:

@@ -16,7 +16,7 @@ from app.gateway.edge.errors import ApiError, invalid, renamed
 from app.gateway.openai.messages import Arguments, Content, OpenAIMessage, arguments_of, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
-from app.wire.ids import is_request_id, new_request_id
+from app.wire.ids import is_conversation_id, is_request_id, new_request_id
 from app.wire.request import Message, Request, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.tools import FunctionCall, MessageToolCall, ToolMode
@@ -179,7 +179,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 def named_by(response_id: str) -> tuple[str, str] | None:
     """The conversation and the request in the id of a response; None if it is none."""
     conversation, dot, request = response_id.removeprefix(_PREFIX).rpartition(".")
-    if not response_id.startswith(_PREFIX) or not is_request_id(request):
+    if not response_id.startswith(_PREFIX) or not is_request_id(request) or not is_conversation_id(conversation):
         return None
     return (conversation if dot else request), request
 

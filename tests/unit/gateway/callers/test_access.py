@@ -262,7 +262,7 @@ async def test_a_body_or_a_query_that_names_another_user_than_the_header_is_refu
 async def test_a_header_that_names_nobody_for_certain_is_refused(named: list[tuple[str, bytes]]) -> None:
     with pytest.raises(ApiError) as refused:
         await access(**NAMED).identify(request(BACKEND, named=named))
-    assert refused.value.status == 400
+    assert (refused.value.status, refused.value.param) == (400, NAMED["gateway_user_header"])
 
 
 async def test_a_header_may_have_letters_of_every_language_and_a_long_conversation_is_refused() -> None:
@@ -282,6 +282,13 @@ async def test_without_the_header_a_tenants_key_has_the_user_of_the_settings_or_
         asks = access(**NAMED, gateway_tenant_user="shared")
         assert await asks.identify(request(BACKEND, named=named)) == Identity("shared", "acme")
     assert await asks.identify(request(BACKEND), "omar") == Identity("omar", "acme")
+
+
+async def test_a_user_that_is_too_long_is_refused_under_the_name_that_its_sender_wrote() -> None:
+    caller, long = await access().caller(request()), "x" * 129
+    for names, param in (((long, None), "user_id"), ((None, long), "user")):
+        with pytest.raises(ApiError, match=f"{param}: must have 1-128 characters"):
+            caller.identity_of(*names)
 
 
 async def test_headers_are_nothing_unless_a_setting_names_them() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from app.gateway.asking.reading import parse
 from app.gateway.callers.identity import Identity
-from app.gateway.edge.errors import refused
+from app.gateway.edge.errors import ApiError, refused
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.responses_body import ResponsesBody
 from app.gateway.openai.responses_events import ResponseEvents
@@ -62,6 +62,9 @@ def test_what_a_worker_refuses_is_named_too_and_what_names_no_field_stays() -> N
     assert body.in_callers_words(plain) is plain
     assert plain.param is None
     assert refused(ErrorCode.INVALID_REQUEST, "no field: at all").param is None
+    body = body_of(ResponsesBody, {"input": "Hi", "previous_response_id": f"resp_{'c' * 300}.r"})
+    with pytest.raises(ApiError, match="previous_response_id: is not the id of a response"):
+        body.request(Identity("nina"))
 
 
 def test_a_response_that_is_read_later_has_the_same_words() -> None:
