@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from app.gateway.callers.identity import Identity
 from app.gateway.edge.errors import invalid
+from app.wire.codec import PROMPTS
 from app.wire.ids import new_request_id
 from app.wire.request import DEFAULT_CONVERSATION, Request, RequestFields
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
+
+_MOST, _LONGEST = 6, 100
 
 
 class FormatBody(ResponseFormat, frozen=True, kw_only=True, rename={"schema_": "schema"}):
@@ -30,6 +34,16 @@ class FormatBody(ResponseFormat, frozen=True, kw_only=True, rename={"schema_": "
 
 class AskBody(RequestFields, frozen=True, kw_only=True):
     response_format: FormatBody | None = None
+
+    def check_prompt(self, ignored: Sequence[str]) -> None:
+        """Raise `ApiError` unless one field asks. `ignored`: fields without effect, of which one may be misnamed."""
+        names = dict(zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True))
+        given = [name for name in PROMPTS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise invalid(given[1], f"excludes {names[given[0]]}")
+        if not given:
+            got = ", ".join(name[:_LONGEST] for name in ignored[:_MOST])
+            raise invalid("prompt", f"is missing; without effect: {got}" if got else "is missing")
 
     def request(self, identity: Identity, *, store: bool = True, conversation: str | None = None) -> Request:
         """`store` and `conversation` apply if the body has none."""

@@ -157,7 +157,7 @@ class Channel:
     async def _refuse(self, ref: str | None, message: AnyMessage | None, error: ApiError) -> None:
         self._gateway.audit_trail.denied(self._socket, error)
         reply: dict[str, Any] = {"type": "refused", "ref": ref, **error.body}
-        if message is not None and not isinstance(message, AskBody):
+        if message is not None and is_request_id(message.request_id):
             reply["request_id"] = message.request_id
         if error.retry_after_s is not None:
             reply["retry_after_s"] = round(error.retry_after_s, 1)
@@ -186,6 +186,7 @@ class Channel:
         return None
 
     async def _ask(self, message: AskBody, identity: Identity, conversation: str | None, ignored: list[str]) -> None:
+        message.check_prompt(ignored)
         store = self._gateway.settings.gateway_store
         asked = message.request(identity, store=store, conversation=conversation)
         self._gateway.limits.follow(self._holder, identity)

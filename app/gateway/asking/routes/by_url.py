@@ -15,7 +15,6 @@ from app.gateway.asking.ask import AskBody
 from app.gateway.asking.gateway import gateway_of
 from app.gateway.asking.openapi import EVENTS, replies
 from app.gateway.asking.reading import read_query
-from app.gateway.edge.errors import invalid
 from app.gateway.edge.http import refuse_head
 
 router = APIRouter(prefix="/v1", tags=["requests"])
@@ -33,8 +32,7 @@ async def chat(request: Request) -> Response:
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
     body, ignored = read_query(request, AskBody, {"query": "prompt"})
-    if body.prompt is None:
-        raise invalid("prompt", "is missing")
+    body.check_prompt(ignored)
     identity = caller.identity()
     if is_reconnect(request) and body.request_id is None:
         return Response(status_code=204)

@@ -21,7 +21,7 @@ from app.gateway.asking.page_text import TextStreams
 from app.gateway.asking.pages import Pages, PolicyPage
 from app.gateway.asking.reading import read_parameters, read_query
 from app.gateway.asking.routes.socket import serve_socket
-from app.gateway.edge.errors import ApiError, invalid, renamed
+from app.gateway.edge.errors import ApiError, renamed
 from app.gateway.edge.http import refuse_head
 
 
@@ -61,8 +61,7 @@ async def _answer(request: Request, page: PolicyPage) -> Response:
         body, ignored = await read_parameters(request, page.body)
     else:
         body, ignored = read_query(request, page.body, {})
-        if body.prompt is None:
-            raise invalid("prompt", "is missing")
+    body.check_prompt(ignored)
     identity = caller.identity(body.user_id)
     if page.shows_text:
         return await TextStreams(gateway, caller, identity, page.rules.format).ask(request, body, ignored)

@@ -52,6 +52,7 @@ async def ask(request: Request) -> Response:
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
     body, ignored = await read_parameters(request, AskBody)
+    body.check_prompt(ignored)
     identity = caller.identity(body.user_id)
     if wants_events(request):
         return await AnswerStreams(gateway, caller, identity).ask(request, body, ignored)

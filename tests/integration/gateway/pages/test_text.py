@@ -61,6 +61,8 @@ async def test_a_post_has_the_text_under_the_type_of_a_stream(place: Place) -> N
     assert (asked.user_id, asked.conversation_id) == ("nina", "talk")
     refused = await read(place.url("/chat"), "POST", data=json.dumps(body))
     assert refused.reply.status_code == 415, "a form of another site must not ask"
+    misnamed = await read(place.url("/chat"), "POST", json={"text": "a"})
+    assert json.loads(misnamed.text)["error"]["message"] == "prompt: is missing; without effect: text"
 
 
 async def test_reasoning_and_notices_are_no_text(place: Place) -> None:
@@ -95,7 +97,9 @@ async def test_an_answer_that_is_cancelled_does_not_look_whole(place: Place) -> 
 async def test_what_cannot_be_asked_is_told_in_the_names_of_the_page(place: Place) -> None:
     for query, why in {
         "": "query: is missing",
-        "prompt=a": "query: is missing",
+        "prompt=a&qury=b": "query: is missing; without effect: prompt, qury (did you mean query?)",
+        "query=a&request_id=" + "x" * 300: "request_id: must be 1-64 of",
+        "query=a&session=" + "x" * 129: "session: must have 1-128 characters",
         "query=": "query: ",
         "query=a&query=b": "query: is there twice",
         "query=a&n=many": "at `n`",
