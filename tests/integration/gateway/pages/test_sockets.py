@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 import requests
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.integration.gateway.pages.place import WHOLE, Place, read, text
@@ -11,6 +15,14 @@ from tests.integration.gateway.test_socket import heard, opened, say, up_to_the_
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def error(socket: ClientConnection, request_id: str | None = None) -> dict[str, Any]:
+    """The whole of a turn that has failed: the error, and the empty message."""
+    told = await heard(socket)
+    assert await text(socket) == ""
+    assert request_id in {None, told.get("request_id")}
+    return dict(told["error"])
 
 
 async def test_a_socket_gets_the_texts_in_the_order_of_its_questions(place: Place) -> None:
@@ -22,22 +34,32 @@ async def test_a_socket_gets_the_texts_in_the_order_of_its_questions(place: Plac
         assert await socket.recv() == "first "
         await until(lambda: len(place.scripted.requests) == 2)
         await say(socket, **first)
-        assert "request_id" in (await heard(socket))["error"]["message"], "it is being answered"
+        for _ in range(40):
+            await say(socket, txt="third")
+        await say(socket, text="fourth")
         place.scripted.goes_on.set()
-        assert [await text(socket), await text(socket)] == ["pause then ", "".join(WHOLE)]
+        assert [await text(socket), await text(socket)] == ["pause then ", "".join(WHOLE)], "errors have their turn"
+        assert (await error(socket, "a"))["message"] == "request_id: this request is being answered on this connection"
+        for _ in range(40):
+            told = await error(socket)
+            assert told["message"] == "text: is missing; without effect: txt (did you mean text?)"
+        assert await text(socket) == "fourth "
         await say(socket, **second)
         assert await text(socket) == "".join(WHOLE), "it is answered once, and told again"
 
 
 async def test_an_error_is_a_message_before_the_text_and_a_close_behind_it(place: Place) -> None:
     async with opened(place.gateway, "/socket") as socket:
-        for message, param in (("{", None), ("[]", None), ('{"prompt": "a"}', None), ('{"text": 3}', "text")):
+        for message, param in (
+            ("{", None), ("[]", None), ('{"prompt": "a"}', "text"), ('{"text": 3}', "text"), ('{"text": ""}', "text"),
+            (json.dumps({"text": "a", "request_id": "x" * 300}), "request_id"),
+            ('{"text": "a", "messages": [{"role": "user", "content": "b"}]}', "messages"),
+        ):  # fmt: skip
             await socket.send(message)
-            error = (await heard(socket))["error"]
-            assert (error["code"], error["param"]) == ("invalid_request", param), error
+            told = await error(socket)
+            assert (told["code"], told["param"]) == ("invalid_request", param), told
         await say(socket, request_id="c", text="fail")
-        told = await heard(socket)
-        assert (told["request_id"], told["error"]["code"]) == ("c", "engine_error")
+        assert (await error(socket, "c"))["code"] == "engine_error"
         await say(socket, text="fine")
         assert await text(socket) == "fine "
         await say(socket, text="so far fail")
@@ -78,7 +100,7 @@ async def test_keys_and_limits_are_those_of_every_path(guarded_place: Place) -> 
         await say(socket, text="hello")
         assert await text(socket) == "hello "
         await say(socket, text="hello")
-        assert (await heard(socket))["error"]["code"] == "rate_limited"
+        assert (await error(socket))["code"] == "rate_limited"
     limited = await read(url, headers=nina)
     assert (limited.error, "retry-after" in limited.reply.headers) == ((429, "rate_limited"), True)
     assert {one.user_id for one in place.scripted.requests} == {"nina"}
