@@ -24,11 +24,11 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 70_590,
+    "lines of the product": 70_617,
     "files of the product": 649,
     "lines of packages beside it": 430,
     "lines of the core": 8_794,
-    "lines of the tests": 89_958,
+    "lines of the tests": 89_978,
     "words of documents written by hand": 36_930,
     "loose files in models": 0,
     "circles between rooms of models": 0,

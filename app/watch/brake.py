@@ -29,10 +29,15 @@ class Brake:
                 kept = json.loads(file.read_text())
                 self.leaves, self._times = int(kept["leaves"]), [float(one) for one in kept["times"]]
 
-    def holds(self) -> bool:
-        """Whether there were too many leaves of late. A time ahead of the clock does not count: it was set back."""
+    @property
+    def lately(self) -> int:
+        """The leaves that count. A time ahead of the clock does not: it was set back."""
         now = time.time()
-        return sum(0 <= now - one < WITHIN_S for one in self._times) >= MOST
+        return sum(0 <= now - one < WITHIN_S for one in self._times)
+
+    def holds(self) -> bool:
+        """Whether there were too many leaves of late."""
+        return self.lately >= MOST
 
     def note(self) -> None:
         """There was a leave now."""

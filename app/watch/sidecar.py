@@ -10,7 +10,6 @@ import asyncio
 import os
 import signal
 import socket
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,7 +31,8 @@ class Sidecar:
         self._goodbye = Goodbye(cluster, group)
         self._group = group
         self._session_s = session_s
-        self._brakes: defaultdict[str, Brake] = defaultdict(Brake)
+        self._brakes: dict[str, Brake] = {}
+        """Of workers by their names, as long as one is there or its last leave counts."""
         self._workers: dict[asyncio.Task[None], tuple[Ward, asyncio.StreamWriter]] = {}
         self._ready = False
         self._ends = asyncio.Event()
@@ -63,7 +63,7 @@ class Sidecar:
             writer.write(report_line(self._ready, Brake()))
             await listen(ward, reader)
             if not ward.has_left:
-                await leave_for(ward, self._goodbye, self._group, self._brakes[ward.name], self._session_s)
+                await leave_for(ward, self._goodbye, self._group, self._brake_of(ward), self._session_s)
         finally:
             del self._workers[task]
             writer.close()
@@ -72,7 +72,12 @@ class Sidecar:
         self._ready = ready
         for ward, writer in self._workers.values():
             if not writer.is_closing():
-                writer.write(report_line(ready, self._brakes[ward.name]))
+                writer.write(report_line(ready, self._brakes.get(ward.name) or Brake()))
+
+    def _brake_of(self, ward: Ward) -> Brake:
+        here = {one.name for one, _ in self._workers.values()}
+        self._brakes = {name: one for name, one in self._brakes.items() if name in here or one.lately}
+        return self._brakes.setdefault(ward.name, Brake())
 
 
 @contextmanager

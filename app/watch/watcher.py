@@ -145,13 +145,34 @@ class Watcher:
         return connection
 
     def _start_child(self) -> socket.socket:
-        ours, theirs = socket.socketpair()
+        """Raises `OSError`, also for a child that dies as it begins: it is waited for."""
+        with ExitStack() as unless_started:
+            ours, theirs = socket.socketpair()
+            unless_started.enter_context(ours)
+            unless_started.callback(self._bury)
+            self._process = self._child(theirs)
+            settings = self._settings
+            known = (settings.cluster, settings.group, settings.session_timeout_s)
+            ours.sendall(first_line(*known, settings.data_dir / "leaves", settings.log_format))
+            ours.sendall(_line(worker=self._name(), process=os.getpid()))
+            unless_started.pop_all()
+        self._connection = ours
+        return ours
+
+    def _bury(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @staticmethod
+    def _child(theirs: socket.socket) -> subprocess.Popen[bytes]:
         pidfd = os.pidfd_open(os.getpid())
         paths = filter(None, (str(_ROOT), os.environ.get("PYTHONPATH", "")))
         with theirs:
             command = ["-m", "app.watch.child", str(theirs.fileno()), str(pidfd), str(os.getpid())]
             try:
-                self._process = subprocess.Popen(  # noqa: S603 - our own program
+                return subprocess.Popen(  # noqa: S603 - our own program
                     [sys.executable, *command],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -161,12 +182,6 @@ class Watcher:
                 )
             finally:
                 os.close(pidfd)
-        settings = self._settings
-        known = (settings.cluster, settings.group, settings.session_timeout_s)
-        ours.sendall(first_line(*known, settings.data_dir / "leaves", settings.log_format))
-        ours.sendall(_line(worker=self._name(), process=os.getpid()))
-        self._connection = ours
-        return ours
 
     def _name(self) -> str:
         """Of this worker in all its lives: its static name in the group."""

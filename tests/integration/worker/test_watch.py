@@ -13,15 +13,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.watch.brake import MOST, Brake
+from app.watch.brake import MOST, WITHIN_S, Brake
 from app.watch.goodbye import Goodbye, LeaveOutcome
 from app.watch.post import Ward
+from app.watch.sidecar import Sidecar
+from app.watch.watcher import Watcher
 from tests.environment import environment_of
 from tests.faults.worker_process import FAUST, WorkerProcess
 from tests.integration.worker.client import Client
@@ -288,3 +291,30 @@ def test_a_line_that_cannot_be_read_tells_the_watcher_nothing(line: bytes) -> No
 def test_a_file_of_leaves_that_cannot_be_read_counts_none(tmp_path: Path, kept: str) -> None:
     (tmp_path / "leaves").write_text(kept)
     assert not Brake(tmp_path / "leaves").holds()
+
+
+async def test_a_child_that_dies_as_it_begins_is_waited_for(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Dead(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str], **options: Any) -> None:
+            super().__init__(["/bin/false", *command[1:]], **options)
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+
+    monkeypatch.setattr("app.watch.watcher.subprocess.Popen", Dead)
+    (tmp_path / "instance").write_text("w")
+    watcher, before = Watcher(settings.model_copy(update={"data_dir": tmp_path})), children_of(os.getpid())
+    for _ in range(3):
+        watcher.start()
+    assert children_of(os.getpid()) == before
+
+
+async def test_a_sidecar_keeps_the_leaves_of_workers_that_are_there_or_have_died_of_late(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sidecar, now = Sidecar(settings.cluster, settings.group, SESSION_S), time.time()
+    for number in range(100):
+        monkeypatch.setattr("app.watch.brake.time.time", lambda at=now + number: at)
+        sidecar._brake_of(Ward(f"w{number}")).note()
+    assert len(sidecar._brakes) == WITHIN_S
+    assert sidecar._brake_of(Ward("w99")).leaves == 1
