@@ -28,6 +28,7 @@ from tables.store import PartitionStore
 from tables.tool_calls import ToolRounds
 
 _BYTES_OF_ROW = 4096
+_MOST_KNOWN = 256
 _OF_CONVERSATION = ""
 """First in the key of a conversation's mark. A worker that knows users' marks only takes it for the user, of which
 there is none with this name, and so erases nothing.
@@ -87,9 +88,6 @@ class Marks:
         return self.cover(asked_at) or (
             begun_at is not None and any(min(asked_at, begun_at) <= mark.applied for mark in self.marks)
         )
-
-
-NO_MARKS = Marks()
 
 
 @dataclass(slots=True)
@@ -152,13 +150,16 @@ class PartitionMarks:
         self.locks = UserLocks()
         self._store = store
         self._deciding: dict[Scope, Erased] = {}
+        self._known, self._known_at = dict[tuple[str, str], Marks](), store.marks_written
 
     def of(self, user_id: str, conversation_id: str) -> Marks:
-        """The marks that are about this conversation. Whatever reads or keeps something of it asks them."""
-        of_user, own = self._newest(Scope(user_id)), self._newest(Scope(user_id, conversation_id))
-        if of_user is None and own is None:
-            return NO_MARKS
-        return Marks(tuple(mark for mark in (of_user, own) if mark is not None))
+        """Those about this conversation. Whatever reads or keeps something of it asks here: they are read once."""
+        if self._deciding or self._known_at != self._store.marks_written or len(self._known) >= _MOST_KNOWN:
+            self._known, self._known_at = {}, self._store.marks_written
+        if (marks := self._known.get((user_id, conversation_id))) is None:
+            both = self._newest(Scope(user_id)), self._newest(Scope(user_id, conversation_id))
+            marks = self._known[user_id, conversation_id] = Marks(tuple(filter(None, both)))
+        return marks
 
     def erased_at(self, user_id: str) -> int:
         """When everything of the user was last erased, Unix milliseconds; 0 for never."""
@@ -180,6 +181,7 @@ class PartitionMarks:
         yield
         if self._deciding.get(scope) is mark:
             del self._deciding[scope]
+            self._known.clear()
 
     def _newest(self, scope: Scope) -> Erased | None:
         return self._deciding.get(scope) or mark_of(self._store, scope)

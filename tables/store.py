@@ -72,6 +72,8 @@ class PartitionStore:
     Every call may raise `StoreError`; after a `CorruptStoreError`, close the store and open it again.
     """
 
+    marks_written = 0  # rows of ERASED, deleted ones too
+
     def __init__(self, path: Path, db: rocksdict.Rdict) -> None:
         self.path = path
         self.is_corrupt = False
@@ -137,6 +139,7 @@ class PartitionStore:
         """
         batch = rocksdict.WriteBatch(raw_mode=True)
         for change in changes:
+            self.marks_written += change.table is Table.ERASED
             row = _PREFIX[change.table] + change.key
             if change.value is None:
                 batch.delete(row)

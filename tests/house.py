@@ -24,7 +24,7 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 70_617,
+    "lines of the product": 70_622,
     "files of the product": 649,
     "lines of packages beside it": 430,
     "lines of the core": 8_794,

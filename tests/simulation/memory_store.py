@@ -75,6 +75,7 @@ class MemoryStore(PartitionStore):
     ) -> None:
         image = self._open
         for change in list(changes):
+            self.marks_written += change.table is Table.ERASED
             if change.value is None:
                 image.rows.pop((change.table, change.key), None)
             else:

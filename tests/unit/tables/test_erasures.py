@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tables import records
-from tables.erasures import ErasedUntil, Marks, Scope, erasure, has_marks, mark_of, marks_within
+from tables.erasures import ErasedUntil, Marks, PartitionMarks, Scope, erasure, has_marks, mark_of, marks_within
 from tables.expiry import some
 from tables.records import Conversation, Erased, KeptTurn, RowChange, Table
+from tables.store import PartitionStore
 from tables.tool_calls import ToolRounds, row
 from tests.simulation.memory_store import Disk, MemoryStore
 
@@ -117,13 +118,22 @@ def test_marks_are_found_by_what_they_are_about() -> None:
     assert [has_marks(store, user) for user in ("ann", "bob", "cy")] == [True, True, False]
 
 
+@pytest.mark.parametrize("scope", [Scope("ann"), Scope("ann", "c")])
+def test_marks_are_read_again_once_one_is_decided_or_written(tmp_path: Path, scope: Scope) -> None:
+    store = PartitionStore.open(tmp_path, now_ms=0, tombstones_kept_ms=1)
+    marks = PartitionMarks(store)
+    for at in (3, 5, 0):
+        assert marks.of("ann", "c").at != at
+        store.apply([RowChange(Table.ERASED, scope.key, records.encode(Erased(at)) if at else None)], {}, now_ms=0)
+        with marks.deciding(scope, Erased(9)):
+            assert marks.of("ann", "c").at == 9
+        assert marks.of("ann", "c").at == at
+
+
 def test_long_rows_end_a_slice_sooner() -> None:
-    store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
-    turn = KeptTurn("r", "p" * 400_000, "a", 1)
-    rows = [
-        RowChange(Table.CONVERSATIONS, records.key("u", f"{n}"), records.encode(Conversation(1, (turn,))))
-        for n in range(30)
-    ]
+    store = empty_store()
+    long = records.encode(Conversation(1, (KeptTurn("r", "p" * 400_000, "a", 1),)))
+    rows = [RowChange(Table.CONVERSATIONS, records.key("u", f"{n}"), long) for n in range(30)]
     store.apply(rows, {}, now_ms=0)
     deletions, slices, more = erasure(store, Scope("u"), Erased(2)), [], True
     while more:
