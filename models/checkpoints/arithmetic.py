@@ -6,7 +6,8 @@ between the two in silence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from models.weights.choice import SMALL, FormChoice, Sizes, choose
 from models.weights.forms import PLAIN, Kind, Products
 from models.weights.int8 import onednn_why_not, why_not
 
+log = logging.getLogger(__name__)
 FLOAT32_AT_MOST = 4 << 30
 """Bytes of weights that may still be converted to float32 on a CPU."""
 INT8, INT8_VOCABULARY = "int8", "int8-vocabulary"
@@ -30,6 +32,14 @@ class Wanted:
     quantize: str = ""
     products: str = "auto"
     threads: int = 0
+
+
+def without_what_is_slower(wanted: Wanted, device: torch.device) -> Wanted:
+    """A GPU has no products of these integers: it would widen each weight for each product."""
+    if device.type != "cuda" or wanted.quantize != INT8:
+        return wanted
+    log.warning("int8 is left out: on a GPU it is slower than bfloat16; fp8 takes as little memory as int8")
+    return replace(wanted, quantize="")
 
 
 def is_served_as_it_is(wanted: Wanted, device: torch.device) -> bool:

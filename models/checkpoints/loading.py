@@ -16,7 +16,14 @@ from typing import Any
 import torch
 from transformers.generation.configuration_utils import GenerationConfig
 
-from models.checkpoints.arithmetic import Wanted, arithmetic, is_served_as_it_is, stored_dtype, version_of
+from models.checkpoints.arithmetic import (
+    Wanted,
+    arithmetic,
+    is_served_as_it_is,
+    stored_dtype,
+    version_of,
+    without_what_is_slower,
+)
 from models.files.architectures import context_limit, why_unsupported
 from models.files.checkpoint import CheckpointFiles
 from models.files.errors import CheckpointError, first_line
@@ -117,7 +124,8 @@ def load_checkpoint(
     Raises `CheckpointError` with one line.
     """
     files = CheckpointFiles.find(name, remote_code=remote_code)
-    wanted, target = Wanted(dtype, quantize, products, threads), _device(device)
+    target = _device(device)
+    wanted = without_what_is_slower(Wanted(dtype, quantize, products, threads), target)
     with large_blocks_returned():
         with ThreadPoolExecutor(1, "load") as alone:
             loaded = alone.submit(_load, name, files, target, wanted, remote_code, by_transformers).result()

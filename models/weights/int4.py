@@ -2,19 +2,26 @@
 
 The kernels (`aten::_weight_int4pack_mm_for_cpu`, `aten::_weight_int4pack_mm`) take groups of 32 to 256 inputs and stand
 for `(quant - 8) * scale + zero`. They are fast in bfloat16 alone: in float32 and float16 the one for the CPU was ten
-times slower than a plain product. With hundreds of rows it takes 1.3 to 1.7 times as long as a product of weights that
-are unpacked once; but a row would then depend on how many are beside it.
+times slower than a plain product. With hundreds of rows a CPU's takes 1.3 to 1.7 times as long as a product of weights
+that are unpacked once; but a row would then depend on how many are beside it. A GPU's takes many times as long, and no
+row is independent there anyway: above `MANY_ROWS` its weight is unpacked.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from models.weights.gptq import Layer
 
 GROUPS = (256, 128, 64, 32)
+MANY_ROWS = 64
 _INNER_TILES = 8
+_TILE = 8, 16 * _INNER_TILES
+"""Outputs and inputs that a GPU's kernel packs together."""
 
 
 def why_not(outputs: int, inputs: int, group_size: int, device: torch.device, dtype: torch.dtype) -> str | None:
@@ -59,8 +66,22 @@ class Int4Weight:
 
     def times(self, given: Tensor) -> Tensor:
         """bfloat16 [rows, K] -> [rows, N]"""
+        if given.is_cuda and len(given) > MANY_ROWS and (whole := self.unpacked()) is not None:
+            return linear(given, whole)
         kernel = torch._weight_int4pack_mm_for_cpu if given.device.type == "cpu" else torch._weight_int4pack_mm  # noqa: SLF001
         return kernel(given, self._packed, self._group, self._scales_and_zeros)
+
+    def unpacked(self) -> Tensor | None:
+        """bfloat16 [N, K], of a GPU's packed form; None if that is not understood."""
+        order = _order_in_tile(self._packed.device)
+        if order is None:
+            return None
+        blocks, columns = self._packed.shape[:2]
+        quants = torch.empty(blocks * columns, len(order), dtype=torch.uint8, device=order.device)
+        quants[:, order] = _nibbles(self._packed)
+        whole = quants.view(blocks, columns, *_TILE).transpose(1, 2).reshape(blocks * _TILE[0], -1, self._group)
+        scale, zero = self._scales_and_zeros.transpose(0, 1).unsqueeze(-2).unbind(-1)
+        return torch.addcmul(zero, whole.to(torch.bfloat16) - 8, scale).flatten(1)
 
 
 class GptqWeight:
@@ -96,6 +117,24 @@ def _pack(quants: Tensor) -> Tensor:
         return torch._convert_weight_to_int4pack_for_cpu(quants.int(), 1)  # noqa: SLF001
     pairs = (quants[:, ::2] << 4) | quants[:, 1::2]
     return torch._convert_weight_to_int4pack(pairs.contiguous(), _INNER_TILES)  # noqa: SLF001
+
+
+@cache
+def _order_in_tile(device: torch.device) -> Tensor | None:
+    """Which number of a tile each of its packed nibbles is, found by packing the numbers themselves."""
+    outputs, inputs = _TILE
+    numbers = torch.arange(outputs * inputs, device=device)
+    found = torch.zeros_like(numbers)
+    for shift in range(0, 12, 4):
+        part = (numbers >> shift & 15).to(torch.uint8).view(outputs, inputs)
+        found += _nibbles(_pack(part)).view(-1).long() << shift
+    return found if torch.equal(found.sort().values, numbers) else None
+
+
+def _nibbles(packed: Tensor) -> Tensor:
+    """Of each tile."""
+    pairs = packed.view(torch.uint8).reshape(packed.shape[0] * packed.shape[1], -1, 1)
+    return torch.cat([pairs & 15, pairs >> 4], dim=-1).flatten(1)
 
 
 def _kernel_group(inputs: int, group_size: int) -> int | None:

@@ -27,8 +27,8 @@ class WeightOnly(StrEnum):
 
 
 class NarrowWeight:
-    """A `Weight` [N, K] in int8 or float8 (e4m3) with a scale for each output [N], which each product widens: half the
-    memory of bfloat16, and slower, but for int8 on a CPU, which has a kernel.
+    """A `Weight` [N, K] in int8 or float8 (e4m3) with a scale for each output [N]: half the memory of bfloat16. A CPU
+    has a kernel for int8; float8 is widened for each product, which takes longer than one of bfloat16.
     """
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
@@ -57,7 +57,7 @@ def quantize_weights(model: Any, kind: WeightOnly) -> int:
     for name, module in layers:
         put(model, name, _quantized(*weight_and_bias(module), kind, plain=reason is not None))
     if model.device.type == "cuda":
-        log.warning("%s on a GPU takes less memory than bfloat16 and more time: each product widens its weight", kind)
+        log.warning("fp8 takes less memory than bfloat16 and more time: each product widens its weight")
     if reason:
         log.warning("%s weights have no fast kernel (%s): they take the memory of %s", kind, reason, model.dtype)
     return len(layers)

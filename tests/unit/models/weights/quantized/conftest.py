@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from models.checkpoints.loading import load_checkpoint
+from models.weights.int4 import Int4Weight
 from models.weights.layer import ServedLinear
 from tests.unit.models import tiny
 from tests.unit.models.weights.quantized.packer import Format, quantize_checkpoint
@@ -34,6 +35,14 @@ def make_gptq(tmp_path):
 def warned(caplog):
     caplog.set_level(logging.WARNING, logger="models.weights")
     return lambda: [record.getMessage() for record in caplog.records if record.name.startswith("models.weights")]
+
+
+def random_weight(device):
+    """[64, 256] in groups of 64."""
+    chance = torch.Generator().manual_seed(1)
+    quants = torch.randint(0, 16, (64, 256), dtype=torch.uint8, generator=chance)
+    scales, zeros = torch.rand(2, 4, 64, generator=chance)
+    return Int4Weight(quants, scales, zeros, 64, device)
 
 
 def layers_in(model, kind):

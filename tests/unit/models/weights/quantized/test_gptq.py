@@ -5,9 +5,11 @@ import itertools
 import pytest
 import torch
 
+from models.checkpoints.arithmetic import Wanted, without_what_is_slower
+from models.weights import int4
 from models.weights.gptq_loading import Slot
 from models.weights.int4 import GptqWeight
-from tests.unit.models.weights.quantized.conftest import layers_in
+from tests.unit.models.weights.quantized.conftest import layers_in, random_weight
 from tests.unit.models.weights.quantized.packer import Format
 
 FORMATS = [
@@ -87,3 +89,34 @@ def test_packed_weights_take_a_quarter_of_the_memory(make_gptq):
     layer = checkpoint.model.model.layers[0].mlp.up_proj
     assert layer.matrix.nbytes < 0.35 * plain.model.layers[0].mlp.up_proj.weight.numel() * 2
     assert not any(isinstance(module, Slot) for module in checkpoint.model.modules())
+
+
+@pytest.mark.parametrize("is_understood", [True, False])
+def test_a_weight_that_is_packed_in_tiles_is_unpacked(monkeypatch, is_understood):
+    """As a GPU packs it, but in an order of our own: it is found, whatever it is."""
+    order = torch.randperm(1024, generator=torch.Generator().manual_seed(2))
+
+    def pack(quants):
+        outputs, inputs = quants.shape
+        tiles = quants.view(outputs // 8, 8, inputs // 128, 128).transpose(1, 2).reshape(-1, 1024)
+        pairs = tiles[:, order if is_understood else order.clamp_max(9)].view(-1, 512, 2)
+        return (pairs[..., 0] | pairs[..., 1] << 4).view(torch.int32).view(outputs // 8, inputs // 128, 32, 4)
+
+    plain = random_weight(torch.device("cpu"))
+    monkeypatch.setattr(int4, "_pack", pack)
+    int4._order_in_tile.cache_clear()
+    whole = random_weight(torch.device("cpu")).unpacked()
+    int4._order_in_tile.cache_clear()
+    if not is_understood:
+        assert whole is None
+        return
+    given = torch.eye(256, dtype=torch.bfloat16)
+    assert torch.allclose(whole.float(), plain.times(given).T.float(), rtol=0.01, atol=0.05)
+
+
+def test_int8_is_left_out_on_a_gpu(caplog):
+    wanted = Wanted(quantize="int8")
+    assert without_what_is_slower(wanted, torch.device("cuda")) == Wanted()
+    assert "slower than bfloat16" in caplog.text
+    assert without_what_is_slower(wanted, torch.device("cpu")) is wanted
+    assert without_what_is_slower(Wanted(quantize="fp8"), torch.device("cuda")).quantize == "fp8"
