@@ -63,16 +63,25 @@ def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> 
 
 
 def pages_that_fit(
-    page: int, device: torch.device, gib: float, share: float, wanted: int, *, context: int, weights: int
+    page: int,
+    device: torch.device,
+    gib: float,
+    share: float,
+    wanted: int,
+    *,
+    context: int,
+    weights: int,
+    spare: int = 0,
 ) -> int:
     """Pages of so many bytes for `gib`. With 0, on a GPU: what `share` of its free memory has room for, more than is
-    `wanted`, so that prefixes stay. On a CPU: `wanted`, but at most as many bytes as the `weights` take or a quarter of
-    a GiB, and at most 2 GiB; if one answer of the whole `context` needs more, the pages of that.
+    `wanted`, so that prefixes stay; `spare` bytes are left for a step, unless an answer of the whole `context` needs
+    them. On a CPU: `wanted`, but at most as many bytes as the `weights` take or a quarter of a GiB, and at most 2 GiB;
+    if one answer of the whole `context` needs more, the pages of that.
     """
     if gib:
         return int(gib * GIB) // page
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return min(max(wanted, MOST_PAGES), int(free * share) // page)
+        return min(max(wanted, MOST_PAGES), int(free * share) // page, max((free - spare) // page, context + 1))
     pages = max(max(weights, LEAST_ON_CPU) // page, context + 1)
     return min(wanted, pages, MOST_ON_CPU // page)

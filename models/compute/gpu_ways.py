@@ -6,6 +6,8 @@ left out with one line of the log: its answers are the same, and take longer.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from contextlib import suppress
 
 import torch
@@ -15,6 +17,7 @@ from models.compute.attention import dense
 from models.compute.cache import KVCache
 from models.files.errors import first_line
 
+log = logging.getLogger(__name__)
 NEAR = 0.05
 _LENGTHS = (1, 17, 40)
 
@@ -25,6 +28,22 @@ def begin(device: torch.device) -> None:
     # cuDNN makes a plan for each width and length of a chunk, and both change with every prompt.
     with suppress(AttributeError):
         torch.backends.cuda.enable_cudnn_sdp(enabled=False)
+
+
+def memory_of(device: torch.device, step: Callable[[], None]) -> int:
+    """Bytes that a step takes beside what is there already, found by trying it; 0 if it fails."""
+    try:
+        begin(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        step()
+        return torch.cuda.max_memory_allocated(device) - before
+    except Exception as error:  # noqa: BLE001 - it may do with fewer tokens, and its thread tells what is broken
+        log.warning("what the largest step takes is not known, and no memory is left for it: %s", first_line(error))
+        return 0
+    finally:
+        with suppress(Exception):
+            torch.cuda.empty_cache()
 
 
 @torch.inference_mode()

@@ -208,6 +208,19 @@ class Runner:
         self.forward(StepInputs(numbers, tokens, 1, [group], [])).sum().item()
 
     @torch.inference_mode()
+    def compute_largest(self, tokens: int, context_length: int, rows: int) -> None:
+        """A step of so many tokens at the end of a whole context, and `rows` that draw. One page is enough for it."""
+        tokens, pages = min(tokens, context_length), pages_for(context_length, self._pool.size)
+        positions = range(context_length - tokens, context_length)
+        numbers = tensor_of([*[0] * tokens, *positions, *[0] * (tokens + rows + pages)], self.device)
+        group = Group(0, 1, tokens, pages * self._pool.size, at=3 * tokens + rows, pages=pages)
+        logits = self.forward(StepInputs(numbers, tokens, rows, [group], []))
+        sample(logits, [Draw(Sampling(top_p=0.9), 0)] * rows).read()
+
+    def hold(self, cache: KVCache, pool: PagePool) -> None:
+        self.cache, self._pool = cache, pool
+
+    @torch.inference_mode()
     def warm_up(self, max_running: int, context_length: int) -> None:
         """Warm up everything that is created at first use, so that no request pays for it."""
         for tokens in WARM_UP:  # each script more than once: TorchScript optimizes it at its second run

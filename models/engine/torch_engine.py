@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -82,13 +83,14 @@ class TorchEngine:
         self._ready = asyncio.Event()
         self._watch: asyncio.TimerHandle | None = None
         torch.set_num_threads(1)  # of this thread, whose own would hinder the engine's (checkpoints/loading.py)
-        pages = self._pages()
-        self.pool = PagePool(pages, PAGE_SIZE)
-        model = checkpoint.model
-        cache = KVCache(model.config, pages, model.device, cache_dtype(model))
+        model, dtype, limits = checkpoint.model, cache_dtype(checkpoint.model), options.limits or self._limits()
         self._threads = self._counts()
-        self._runner = Runner(checkpoint, cache, self.pool, self._threads.possible)
-        self.scheduler = Scheduler(self.pool, options.limits or self._limits(), time.monotonic)
+        one_page = KVCache(model.config, 1, model.device, dtype)
+        self._runner = Runner(checkpoint, one_page, PagePool(1, PAGE_SIZE), self._threads.possible)
+        pages = self._pages(limits)
+        self.pool = PagePool(pages, PAGE_SIZE)
+        self._runner.hold(KVCache(model.config, pages, model.device, dtype), self.pool)
+        self.scheduler = Scheduler(self.pool, limits, time.monotonic)
         self._adapters = Adapters(
             {files.name: files for files in adapters},
             self._runner.lora,
@@ -312,8 +314,11 @@ class TorchEngine:
         if self._started and self._on_fatal is not None:
             self._on_fatal(line)
 
-    def _pages(self) -> int:
-        model = self._checkpoint.model
+    def _pages(self, limits: StepLimits) -> int:
+        model, spare = self._checkpoint.model, 0
+        if model.device.type == "cuda" and not (self._options.pages or self._options.kv_cache_gb):
+            step = partial(self._runner.compute_largest, limits.lone_chunk, self.context_length, limits.max_running)
+            spare = gpu_ways.memory_of(model.device, step)
         context = pages_for(self.context_length, PAGE_SIZE)
         wanted = 2 * context * self._options.max_running
         page = bytes_per_page(model.config, cache_dtype(model))
@@ -327,6 +332,7 @@ class TorchEngine:
             wanted,
             context=context,
             weights=held_bytes(model),
+            spare=spare,
         )
         if pages < context + 1:
             tokens = (pages - 1) * PAGE_SIZE

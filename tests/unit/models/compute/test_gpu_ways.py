@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from models.compute import gpu_ways
-from models.compute.cache import KVCache
+from models.compute.cache import KVCache, pages_that_fit
 from models.compute.graphs import DecodeGraphs
 from models.compute.pages import PagePool
 from models.engine.runner import Runner
@@ -114,3 +114,35 @@ def test_a_capture_that_fails_leaves_no_graph_and_the_stream_of_before(monkeypat
     assert streams[-1] == "before"
     assert "of cpu" in streams
     assert not graphs._graphs
+
+
+def test_the_largest_step_leaves_its_memory_free_and_a_failure_of_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("set_device", "reset_peak_memory_stats", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 1000)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 5000)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (100_000, 200_000))
+    device = torch.device("cuda")
+    assert gpu_ways.memory_of(device, lambda: None) == 4000
+    assert caplog.text == ""
+
+    def full() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nmore")
+
+    assert gpu_ways.memory_of(device, full) == 0
+    assert "CUDA out of memory" in caplog.text
+    left = [pages_that_fit(10, device, 0, 0.85, 5, context=3, weights=1, spare=spare) for spare in (0, 40_000, 200_000)]
+    assert left == [8500, 6000, 4]
+
+
+@pytest.mark.parametrize("context_length", [40, 128])
+def test_the_largest_step_needs_one_page(context_length: int) -> None:
+    made = tiny.checkpoint()
+    runner = Runner(made, KVCache(made.model.config, 1, CPU, torch.float32), PagePool(1, 16))
+    counts: list[int] = []
+    forward = runner.forward
+    runner.forward = lambda batch: counts.append(batch.count) or forward(batch)  # type: ignore[method-assign,func-returns-value]
+    runner.compute_largest(64, context_length, 3)
+    assert counts == [min(64, context_length)]
