@@ -4,28 +4,64 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
+from app.local.kafka import KafkaCluster
+from app.settings import Settings
 from app.settings.kafka import TopicName
 from app.wire.ids import new_request_id, partition_for
 from tests.integration.gateway.events import blocks
 from tests.integration.gateway.gateway_process import GatewayProcess
-from tests.integration.scripted_worker import ScriptedWorker
+from tests.integration.scripted_worker import ScriptedWorker, scripted_worker
 from tests.integration.waiting import until
+from tests.integration.worker.conftest import module_settings
 
 NINA = {"Authorization": "Bearer key-of-nina-0123"}
 OMAR = {"Authorization": "Bearer key-of-omar-0123"}
 
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def settings(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("background")
+    keys = "key-of-nina-0123=nina,key-of-omar-0123=omar"
+    return module_settings(kafka, folder, gateway_wait_s=0.1, gateway_requests_per_min=0, gateway_api_keys=keys)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_worker(settings: Settings) -> AsyncIterator[ScriptedWorker]:
+    async with scripted_worker(settings) as worker:
+        yield worker
+
+
 @pytest.fixture
-async def client(guarded: GatewayProcess) -> AsyncIterator[httpx.AsyncClient]:
+def scripted(shared_worker: ScriptedWorker) -> ScriptedWorker:
+    shared_worker.requests.clear()
+    shared_worker.controls.clear()
+    return shared_worker
+
+
+@pytest.fixture(scope="module")
+def guarded(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    constants = {"app.gateway.answers.follow.KEEP_ALIVE_S": 0.1}
+    with GatewayProcess(settings, tmp_path_factory.mktemp("gateway") / "gateway.log", constants=constants) as gateway:
+        yield gateway
+        assert gateway.stop() == 0
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def client(scripted: ScriptedWorker, guarded: GatewayProcess) -> AsyncIterator[httpx.AsyncClient]:
+    del scripted
     async with httpx.AsyncClient(base_url=guarded.url, timeout=180, headers=NINA) as client:
         yield client
 
@@ -166,9 +202,10 @@ async def test_a_deletion_cancels_and_outlives_the_gateway(
 
 
 async def test_an_erased_user_has_no_responses(client: httpx.AsyncClient) -> None:
+    client.headers.update(OMAR)
     name = (await create(client, input="one two"))["id"]
     await ended(client, name)
-    assert (await client.delete("/v1/users/nina")).status_code == 202
+    assert (await client.delete("/v1/users/omar")).status_code == 202
     assert (await client.get(f"/v1/responses/{name}")).status_code == 404
 
 
@@ -196,14 +233,15 @@ async def test_responses_of_an_erased_conversation_are_gone_and_others_stay(
 async def test_what_has_left_tokens_is_gone(
     scripted: ScriptedWorker, client: httpx.AsyncClient, guarded: GatewayProcess, tmp_path: Path
 ) -> None:
-    name = (await create(client, input="one two three"))["id"]
-    await ended(client, name)
     settings = scripted.settings
     partition = TopicPartition(settings.topic(TopicName.TOKENS), partition_for("nina", settings.partitions))
+    began = await scripted.fence(partition.partition) + 1
+    name = (await create(client, input="one two three"))["id"]
+    await ended(client, name)
     admin = AIOKafkaAdminClient(**settings.cluster.options())
     await admin.start()
     try:
-        await admin.delete_records({partition: RecordsToDelete(before_offset=3)})
+        await admin.delete_records({partition: RecordsToDelete(before_offset=began + 3)})
     finally:
         await admin.close()
     with GatewayProcess(guarded.settings, tmp_path / "other.log") as other:

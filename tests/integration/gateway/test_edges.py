@@ -7,18 +7,20 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
 import jwt
 import pytest
 
+from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from tests.conftest import NewSettings
 from tests.environment import environment_of
 from tests.integration.gateway.events import read
 from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.worker.conftest import module_settings
 from tests.with_constants import command_with
 
 SECRET = "a secret that has well over 32 bytes"
@@ -26,18 +28,20 @@ NINA = {"Authorization": "Bearer key-of-nina-0123"}
 OMAR = {"Authorization": "Bearer key-of-omar-0123"}
 
 
-@pytest.fixture
-async def guarded(new_settings: NewSettings, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    settings = await new_settings(
-        gateway_api_keys="key-of-nina-0123=nina,key-of-omar-0123=omar",
-        jwt_secret=SECRET,
-        gateway_wait_s=0.2,
-        gateway_requests_per_min=30,
-    )
-    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
-        async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as http:
-            yield http
+@pytest.fixture(scope="module")
+def gateway(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    keys = {"gateway_api_keys": "key-of-nina-0123=nina,key-of-omar-0123=omar", "jwt_secret": SECRET}
+    folder = tmp_path_factory.mktemp("guarded")
+    settings = module_settings(kafka, folder, gateway_wait_s=0.2, gateway_requests_per_min=30, **keys)
+    with GatewayProcess(settings, folder / "gateway.log") as gateway:
+        yield gateway
         assert "development mode" not in gateway.log.read_text()
+
+
+@pytest.fixture
+async def guarded(gateway: GatewayProcess) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as http:
+        yield http
 
 
 async def test_nobody_gets_in_without_a_key_nor_to_what_is_anothers(guarded: httpx.AsyncClient) -> None:

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,9 +17,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from tests.conftest import NewSettings
+from app.local.kafka import KafkaCluster
 from tests.integration.gateway.events import answer
 from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.worker.conftest import module_settings
 
 SECRET = "a secret that has well over 32 bytes"
 
@@ -160,12 +160,11 @@ async def test_a_page_of_another_site_is_not_let_in(gateway: GatewayProcess) -> 
         pass
 
 
-@pytest.fixture
-async def guarded(new_settings: NewSettings, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
-    settings = await new_settings(
-        gateway_api_keys="key-of-nina-0123=nina", jwt_secret=SECRET, gateway_requests_per_min=5, gateway_wait_s=0.2
-    )
-    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
+@pytest.fixture(scope="module")
+def guarded(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    folder = tmp_path_factory.mktemp("guarded")
+    own = {"gateway_api_keys": "key-of-nina-0123=nina", "jwt_secret": SECRET, "gateway_requests_per_min": 5}
+    with GatewayProcess(module_settings(kafka, folder, gateway_wait_s=0.2, **own), folder / "gateway.log") as gateway:
         yield gateway
 
 
