@@ -141,12 +141,6 @@ async def test_a_reader_that_wants_a_record_a_token_gets_them_and_the_end(run: R
     assert [one["end"] for one in records] == [*[None] * (len(records) - 1), "length"]
 
 
-async def test_records_under_a_constant_user_are_conversations_of_their_own(run: Run, client: Client) -> None:
-    await run.produce("llm-requests", {"request_id": "first", "prompt": "a"}, {"request_id": "second", "prompt": "b"})
-    for request_id in ("first", "second"):
-        assert (await client.answer("blog", request_id)).conversation_id == request_id
-
-
 async def test_names_lead_into_objects_numbers_are_ids_and_a_tenants_users_are_its_own(
     run: Run, client: Client
 ) -> None:
@@ -181,17 +175,6 @@ async def test_a_record_that_gives_no_request_is_a_dead_letter_with_its_cause(
     assert f"{at.topic}[{at.partition}]@{at.offset} is refused: invalid_request: {message}" in worker.log.read_text()
 
 
-async def test_the_same_id_twice_is_answered_once(run: Run, client: Client) -> None:
-    await run.produce("requests", *[{"id": "twice", "prompt": "Hi", "max_tokens": 2}] * 2)
-    await client.answer("page", "twice")
-    await run.produce("requests", {"id": "behind", "prompt": "Hi", "max_tokens": 2})
-    ids: list[str] = []
-    async with asyncio.timeout(PATIENCE_S):
-        while not {"twice", "behind"} <= set(ids):
-            ids = [turn.request_id for turn in await client.turns("page")]
-    assert ids.count("twice") == 1
-
-
 async def test_an_intake_that_the_policy_gains_is_read_and_one_that_it_loses_is_not(
     run: Run, policy: Path, client: Client, worker: WorkerProcess
 ) -> None:
@@ -213,20 +196,3 @@ async def test_an_intake_that_the_policy_gains_is_read_and_one_that_it_loses_is_
     assert [turn.prompt for turn in await client.turns("late")] == ["early"]
     policy.write_text(before + late)
     assert [turn.prompt for turn in await client.turns_of("late", 2)] == ["early", "unread"]
-
-
-async def test_an_erased_users_foreign_records_are_not_answered_however_late_they_are_read(
-    run: Run, policy: Path, client: Client
-) -> None:
-    before = policy.read_text()
-    await run.create("held", 6)
-    await run.produce("held", {"q": "a secret", "u": "erased"})
-    await client.send("controls", {"type": "erase", "user_id": "erased"}, "erased")
-    async with asyncio.timeout(PATIENCE_S):
-        while not [one for one in await client.records("erasures") if one.key == b"erased"]:
-            await asyncio.sleep(0.1)
-    policy.write_text(
-        before + f'[[intake]]\ntopic = "{run.topic("held")}"\nfields = {{ prompt = "q", user_id = "u" }}\n'
-    )
-    (turn,) = await client.turns_of("erased", 1)
-    assert (turn.finish_reason, turn.prompt, turn.answer) == ("cancelled", "", "")

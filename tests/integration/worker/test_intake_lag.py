@@ -27,7 +27,7 @@ async def test_records_that_are_no_requests_yet_are_a_metric(start_worker: Start
     (tmp_path / "policy.toml").write_text(POLICY.replace("TOPIC", topic))
     worker = await asyncio.to_thread(start_worker, policy=tmp_path / "policy.toml", max_in_flight=2)
     async with AIOKafkaProducer(**worker.settings.cluster.options()) as producer:
-        for _ in range(800):
+        for _ in range(2000):
             await producer.send(topic, json.dumps({"text": "hi"}).encode())
         await producer.flush()
     async with asyncio.timeout(60):

@@ -17,9 +17,9 @@ from tests.integration.worker.conftest import module_settings
 KINDS = {
     "greedy": {"temperature": 0},
     "sampled": {"temperature": 2, "seed": 5},
-    "regex": {"temperature": 2, "seed": 7, "response_format": {"type": "regex", "regex": "([a-z]{3,9} ){150}"}},
+    "regex": {"temperature": 2, "seed": 7, "response_format": {"type": "regex", "regex": "([a-z]{3,9} ){80}"}},
 }
-EACH = 4
+EACH = 3
 QUESTION = "Hi, I am Nina and my order number is 48213."
 
 
@@ -40,7 +40,7 @@ def workers(kafka: KafkaCluster, tmp_path: Path) -> Iterator[dict[str, WorkerPro
 
 async def ask(client: Client, kind: str) -> tuple[str, str]:
     user = client.user()
-    return user, await client.ask(user, QUESTION, max_tokens=700, ignore_eos=kind != "regex", **KINDS[kind])
+    return user, await client.ask(user, QUESTION, max_tokens=400, ignore_eos=kind != "regex", **KINDS[kind])
 
 
 async def begun(client: Client, kind: str) -> tuple[str, str]:
