@@ -24,11 +24,11 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 70_742,
-    "files of the product": 649,
+    "lines of the product": 70_852,
+    "files of the product": 650,
     "lines of packages beside it": 430,
     "lines of the core": 8_794,
-    "lines of the tests": 90_014,
+    "lines of the tests": 90_089,
     "words of documents written by hand": 36_930,
     "loose files in models": 0,
     "circles between rooms of models": 0,

@@ -90,7 +90,8 @@ def attend(
         if not is_scripting():  # noqa: SIM102
             if in_place:
                 table, positions = pages.view(rows, -1), numbers[count + first : count + end]
-                parts.append(_in_place(query[first:end], keys, values, table, positions, scale, window, cap))
+                by = _single_tokens if width == 1 else _chunk
+                parts.append(by(query[first:end], keys, values, table, positions, scale, window, cap))
                 continue
         if count_of_pages == 0:
             group_keys = key[first:end].transpose(0, 1).unsqueeze(0)
@@ -173,7 +174,17 @@ def capped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, width: int, 
     return out.permute(0, 3, 1, 2, 4).reshape(tokens, heads, size)
 
 
-def _in_place(
+def _chunk(
+    query: Tensor, keys: Tensor, values: Tensor, table: Tensor, positions: Tensor,
+    scale: float, window: int | None, cap: float | None,
+) -> Tensor:  # fmt: skip
+    from models.compute.paged_chunk import paged_chunk
+
+    assert cap is None, "torch's attention over pages has no soft cap"
+    return paged_chunk(query, keys, values, table, positions, scale=scale, window=window)
+
+
+def _single_tokens(
     query: Tensor, keys: Tensor, values: Tensor, table: Tensor, positions: Tensor,
     scale: float, window: int | None, cap: float | None,
 ) -> Tensor:  # fmt: skip

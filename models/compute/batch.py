@@ -85,10 +85,11 @@ def pack(
     device: torch.device,
     *,
     kernel: bool = False,
+    paged_chunks: bool = False,
     all_paged: bool = False,
 ) -> StepInputs:
-    """Decoding sequences first, longest first; then the chunks of prompts. `kernel`: pages are read in place.
-    `all_paged`: chunks with which a sequence begins have pages, too.
+    """Decoding sequences first, longest first; then the chunks of prompts. `kernel`: pages are read in place, and with
+    `paged_chunks` those of chunks, too. `all_paged`: chunks with which a sequence begins have pages, too.
 
     The tokens of a draft are rows of their own that share pages. Each sees those before it, because all keys and values
     of a step are written before any attention is computed.
@@ -126,7 +127,7 @@ def pack(
         is_paged = all_paged or part.start > 0
         pages = part.sequence.pages[: pages_for(part.start + part.count, size)] if is_paged else []
         length = len(pages) * size or part.count
-        groups.append(Group(first, 1, part.count, length, len(numbers), len(pages)))
+        groups.append(Group(first, 1, part.count, length, len(numbers), len(pages), int(paged_chunks and is_paged)))
         numbers += pages
         first += part.count
     order = [*(entry.part for entry in single), *chunks]

@@ -58,7 +58,8 @@ class DecodeGraphs:
     def run(self, batch: StepInputs) -> Tensor | None:
         """The logits of a step, if a graph computes it."""
         size = next((size for size in self._buckets if size >= batch.count), None)
-        if size not in self._graphs or len(batch.groups) != 1 or not batch.groups[0].in_place:
+        decodes = len(batch.groups) == 1 and batch.groups[0].in_place and batch.groups[0].width == 1
+        if size not in self._graphs or not decodes:
             return None
         graph, held, logits = self._graphs[size]
         fill(held, batch)

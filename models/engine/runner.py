@@ -19,7 +19,7 @@ from models.compute.batch import Group, StepInputs, pack, tensor_of
 from models.compute.cache import KVCache
 from models.compute.decode_batch import Steady
 from models.compute.fused import lean
-from models.compute.gpu_ways import why_no_paged_kernel
+from models.compute.gpu_ways import why_no_paged_chunks, why_no_paged_kernel
 from models.compute.graphs import DecodeGraphs
 from models.compute.lora import Lora
 from models.compute.model_attention import use_paged_attention
@@ -124,6 +124,16 @@ class Runner:
             log.warning("steps run without Triton's kernel and CUDA graphs, which costs time: %s", reason)
         return reason is None
 
+    @cached_property
+    def _paged_chunks(self) -> bool:
+        """Whether a GPU reads the pages of chunks where they are."""
+        if not self._kernel or getattr(self.model.config, "attn_logit_softcapping", None):
+            return False
+        reason = why_no_paged_chunks(self.cache, self.model.config.num_attention_heads)
+        if reason is not None:
+            log.info("the pages of a prompt are gathered for each of its chunks: %s", reason)
+        return reason is None
+
     @torch.inference_mode()
     def start(self, slices: Sequence[ScheduledChunk]) -> Step:
         """Compute `slices`. A GPU computes asynchronously; reading the step waits for it."""
@@ -171,7 +181,8 @@ class Runner:
         return batch
 
     def _packed(self, slices: Sequence[ScheduledChunk]) -> StepInputs:
-        return pack(slices, self._pool, self.device, kernel=self._kernel, all_paged=self._by_kernels)
+        kernel, chunks = self._kernel, self._paged_chunks
+        return pack(slices, self._pool, self.device, kernel=kernel, paged_chunks=chunks, all_paged=self._by_kernels)
 
     def forward(self, batch: StepInputs) -> Tensor:
         """The logits of the batch's last tokens."""

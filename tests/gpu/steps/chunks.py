@@ -41,6 +41,19 @@ def _attention(report, scale, prefix, heads, kv, size, *, cudnn):
     later = milliseconds(lambda: dense(query, key, value, mask, width, 0.1), device, 5)
     peak = torch.cuda.max_memory_allocated() >> 20 if device == "cuda" else None
     report.write(heads=heads, size=size, prefix=prefix, cudnn=cudnn, first_ms=first, later_ms=later, peak_MiB=peak)
+    try:
+        from models.compute.paged_chunk import paged_chunk  # noqa: PLC0415 - torch has it from 2.11 on
+
+        pages = [one[0].transpose(0, 1).reshape(-1, PAGE, kv, size) for one in (key, value)]
+        table = torch.arange(len(pages[0]), device=device)[None]
+
+        def over_pages():
+            return paged_chunk(query, *pages, table, positions, scale=0.1, window=None)
+
+        off = float((over_pages().float() - dense(query, key, value, mask, width, 0.1).float()).abs().max())
+        report.write(by="varlen_attn", off=off, later_ms=milliseconds(over_pages, device, 5))
+    except Exception as error:  # noqa: BLE001 - the engine gathers pages then
+        report.write(by="varlen_attn", unavailable=f"{type(error).__name__}: {error}".splitlines()[0][:200])
 
 
 async def _engine(report: Report, scale: Scale) -> None:

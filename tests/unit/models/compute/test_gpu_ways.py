@@ -12,14 +12,18 @@ import torch
 from torch import Tensor
 
 from models.compute import gpu_ways
+from models.compute.attention import Context
+from models.compute.batch import pack
 from models.compute.cache import KVCache, pages_that_fit
 from models.compute.graphs import DecodeGraphs
 from models.compute.pages import PagePool
 from models.engine.runner import Runner
+from models.engine.sequence import ScheduledChunk
 from tests.unit.models import tiny
 from tests.unit.models.engine.sequences import sequences_of, slices_of
 
 KERNEL = "models.compute.paged_decode"
+CHUNKS = "models.compute.paged_chunk"
 CPU = torch.device("cpu")
 
 
@@ -27,8 +31,9 @@ def no_compiler(*_: Any, **__: Any) -> Tensor:
     raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.\nand more")
 
 
-def gathered(query: Tensor, keys: Tensor, values: Tensor, table: Tensor, _lengths: Tensor, **_: Any) -> Tensor:
-    return gpu_ways._gathered(query, keys, values, table)
+def gathered(*given: Tensor, window: int | None = None, **_: Any) -> Tensor:
+    *numbers, positions = given
+    return gpu_ways.gathered(gpu_ways._Numbers(*numbers), (positions + 1).tolist(), window)
 
 
 def wrong(query: Tensor, *_: Any, **__: Any) -> Tensor:
@@ -36,9 +41,11 @@ def wrong(query: Tensor, *_: Any, **__: Any) -> Tensor:
 
 
 def plugged(monkeypatch: pytest.MonkeyPatch, kernel: Any) -> KVCache:
-    module = ModuleType(KERNEL)
-    module.paged_decode = kernel  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, KERNEL, module)
+    """For single tokens and for chunks."""
+    for name in (KERNEL, CHUNKS):
+        module = ModuleType(name)
+        setattr(module, name.rpartition(".")[2], kernel)
+        monkeypatch.setitem(sys.modules, name, module)
     return KVCache(tiny.model().config, 20, CPU, torch.float32)
 
 
@@ -47,9 +54,46 @@ def plugged(monkeypatch: pytest.MonkeyPatch, kernel: Any) -> KVCache:
     [(no_compiler, "Failed to find C compiler"), (wrong, "its results are others"), (gathered, None)],
 )
 def test_a_kernel_is_tried_before_it_is_used(monkeypatch: pytest.MonkeyPatch, kernel: Any, reason: str | None) -> None:
-    found = gpu_ways.why_no_paged_kernel(plugged(monkeypatch, kernel), 4)
-    assert (found is None) == (reason is None)
-    assert (found or "").startswith(reason or "")
+    cache = plugged(monkeypatch, kernel)
+    for found in (gpu_ways.why_no_paged_kernel(cache, 4), gpu_ways.why_no_paged_chunks(cache, 4)):
+        assert (found is None) == (reason is None)
+        assert (found or "").startswith(reason or "")
+
+
+def test_a_way_that_ignores_windows_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = plugged(monkeypatch, lambda *given, window, **_: gathered(*given))
+    assert gpu_ways.why_no_paged_chunks(cache, 4) is not None
+
+
+@pytest.mark.parametrize("window", [None, 9])
+def test_chunks_over_pages_attend_what_gathered_ones_do(monkeypatch: pytest.MonkeyPatch, window: int | None) -> None:
+    plugged(monkeypatch, gathered)
+    config, pool = tiny.model().config, PagePool(40, 16)
+    sequences = sequences_of((50, 41), pool)
+    slices = [ScheduledChunk(one, 20, len(one.tokens) - 20) for one in sequences]
+    chance = torch.Generator().manual_seed(3)
+    query, key, value = (
+        torch.randn(51, heads, 16, generator=chance)
+        for heads in (config.num_attention_heads, config.num_key_value_heads, config.num_key_value_heads)
+    )
+    results = []
+    for paged in (True, False):
+        cache = KVCache(config, 40, CPU, torch.float32)
+        for number, kept in enumerate((cache.keys[0], cache.values[0])):
+            kept.copy_(torch.randn(kept.shape, generator=torch.Generator().manual_seed(number)))
+        batch = pack(slices, pool, CPU, kernel=paged, paged_chunks=paged)
+        assert [bool(group.in_place) for group in batch.groups] == [paged, paged]
+        results.append(Context(batch, cache).attend(0, query, key, value, scale=0.25, window=window))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_chunk_is_no_step_of_a_graph() -> None:
+    pool = PagePool(40, 16)
+    (sequence,) = sequences_of((40,), pool)
+    batch = pack([ScheduledChunk(sequence, 36, 4)], pool, CPU, kernel=True, paged_chunks=True)
+    graphs = DecodeGraphs(lambda batch: torch.zeros(batch.count, 1), CPU, 8, 3)
+    graphs._graphs = dict.fromkeys(graphs._buckets)  # type: ignore[assignment]
+    assert graphs.run(batch) is None
 
 
 def test_a_machine_without_triton_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
