@@ -7,7 +7,7 @@ from typing import Any
 
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt
-from app.reader.answer import Answer
+from app.reader.rule import Answer
 from app.wire.event import NO_PLAN, EventType, Plan, TokenEvent
 from app.wire.request import Request
 

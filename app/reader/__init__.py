@@ -1,9 +1,8 @@
 """Reading token events correctly: the reader rule, and a consumer of the `tokens` topic that applies it."""
 
-from app.reader.answer import Answer
 from app.reader.following import Following
 from app.reader.position import AtOffsets, AtTime, Edge, Position
-from app.reader.rule import Dropped, ReaderRule, Update
+from app.reader.rule import Answer, Dropped, ReaderRule, Update
 from app.reader.token_reader import TokenReader
 
 __all__ = [

@@ -102,7 +102,7 @@ class TokenReader:
         answer = self.rule.answers.get(key)
         if answer is None:
             return []
-        return [Update(answer, event) for event in (*answer.segments, answer.end) if event is not None]
+        return [Update(answer, event) for event in answer.events]
 
     async def _read(self, records: AIOKafkaConsumer) -> None:
         try:

@@ -41,7 +41,7 @@ def checked_out(ref: str, folder: Path) -> Iterator[Path]:
 
 
 def worker_of(code: Path, settings: Settings, log: Path) -> WorkerProcess:
-    return WorkerProcess(settings, log, PYTHONPATH=os.fspath(code))
+    return WorkerProcess(settings, log, PYTHONPATH=f"{code}{os.pathsep}{code / 'deploy/packages/python'}")
 
 
 async def take_turns(settings: Settings, versions: dict[str, Path], seconds: float, folder: Path) -> None:

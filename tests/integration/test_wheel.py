@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("app", "agents", "tables", "models")
+PACKAGES = ("app", "agents", "tables", "models", "parley_client")
+CLIENT = "deploy/packages/python/"
 LEFT_OUT = ("app/gateway/page/",)
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 
@@ -44,13 +45,14 @@ def _built(folder: Path) -> Path:
 
 
 def tracked() -> list[str]:
-    wanted = [*PACKAGES, "pyproject.toml", "README.md", "LICENSE"]
+    wanted = [*PACKAGES[:-1], f"{CLIENT}parley_client", "pyproject.toml", "README.md", "LICENSE"]
     listed = subprocess.run(["git", "ls-files", "--", *wanted], cwd=ROOT, check=True, capture_output=True, text=True)
     return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
 
 
 def test_wheel_has_every_module_and_all_data(unpacked: Path) -> None:
-    needed = [name for name in tracked() if name.startswith(PACKAGES) and not name.startswith(LEFT_OUT)]
+    names = [name.removeprefix(CLIENT) for name in tracked()]
+    needed = [name for name in names if name.startswith(PACKAGES) and not name.startswith(LEFT_OUT)]
     documents = ("README.md", ".pyi", "generate.py")
     missing = [name for name in needed if not name.endswith(documents) and not (unpacked / name).is_file()]
     assert not missing

@@ -57,7 +57,8 @@ def versions(folder: Path) -> Stage:
     for name, code in (("OLD", tree), ("NEW", ROOT)):
         program = folder / name.lower() / "bin" / "parley"
         program.parent.mkdir(parents=True)
-        program.write_text(f'#!/bin/sh\nPYTHONPATH={code} exec {Path(sys.executable).with_name("parley")} "$@"\n')
+        path = f"{code}:{code / 'deploy/packages/python'}"
+        program.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {Path(sys.executable).with_name("parley")} "$@"\n')
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         stage.variables[name] = str(program.parents[1])
     stage.at_end.append(

@@ -94,7 +94,7 @@ def _add_parley(root: Path) -> None:
     wanted = root.parent / "requirements.txt"
     wanted.write_text("".join(f"{one}\n" for one in listed.splitlines() if not _TORCH.match(one)))
     source = root.parent / "source"
-    for name in ("app", "agents", "tables", "models"):
+    for name in ("app", "agents", "tables", "models", "deploy/packages/python"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)

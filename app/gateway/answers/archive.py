@@ -252,9 +252,8 @@ def _join(answer: Answer, live: Answer | None) -> None:
     """Append what the live reader has read since."""
     if live is None:
         return
-    for event in (*live.segments, live.end):
-        if event is not None:
-            answer.append(event, event.index or 0, event.epoch or 0)
+    for event in live.events:
+        answer.append(event)
 
 
 def _turn(record: ConsumerRecord) -> Turn | None:

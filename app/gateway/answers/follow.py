@@ -183,7 +183,7 @@ def _answer_of(user_id: str, request_id: str, events: list[TokenEvent]) -> Answe
         return None
     answer = Answer(user_id, request_id, events[0].conversation_id or "")
     for event in events:
-        answer.append(event, event.index or 0, event.epoch or 0)
+        answer.append(event)
     return answer
 
 

@@ -41,7 +41,7 @@ class Held:
 
     def measure(self, key: Key, answer: Answer) -> None:
         """The answer was replaced: it was cut, or read from the log."""
-        events = [*answer.segments, *([answer.end] if answer.end else [])]
+        events = answer.events
         self._put(key, Size(len(events), sum(map(bytes_of, events))))
 
     def forget(self, key: Key) -> None:

@@ -99,7 +99,7 @@ class StoredResponses:
         answer = await self._gateway.follower.answer(request.user_id, request.request_id)
         if answer is not None:
             _check_whole(answer, stored)
-            for event in (*answer.segments, *(() if answer.end is None else (answer.end,))):
+            for event in answer.events:
                 for _ in events.read(event):
                     pass
         return events.response

@@ -133,7 +133,7 @@ class Session:
             self._send(_refused(frame.id, error))
             return
         if answer is not None:
-            events = [*answer.segments, *((answer.end,) if answer.end is not None else ())]
+            events = list(answer.events)
             for first in range(0, len(events), _EVENTS):
                 await self._room()
                 self._send(Events(frame.id, events[first : first + _EVENTS]))

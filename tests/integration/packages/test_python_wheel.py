@@ -35,6 +35,7 @@ def test_it_imports_nothing_of_parley_and_no_kafka(unpacked: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(unpacked)!r}); import parley_client; "
         f"assert parley_client.__file__.startswith({str(unpacked)!r}); "
+        "assert 'httpx' not in sys.modules, 'the reader rule needs none'; parley_client.Parley; "
         "print(sorted({name.partition('.')[0] for name in sys.modules} & "
         "{'app', 'models', 'torch', 'aiokafka', 'faust', 'transformers', 'msgspec', 'pydantic'}))"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.reader.answer import Answer
+from app.reader.rule import Answer
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.worker.client import Client

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.local.milvus import MilvusNode
-from app.reader.answer import Answer
+from app.reader.rule import Answer
 from app.wire.codec import decode
 from app.wire.event import PLAN, TokenEvent
 from tests.faults.worker_process import WorkerProcess

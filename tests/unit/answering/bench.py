@@ -36,7 +36,7 @@ from app.features.order import features_of
 from app.features.quota.stage import Quota
 from app.policy.file import Policy
 from app.prices import PriceList
-from app.reader.answer import Answer
+from app.reader.rule import Answer
 from app.settings import Settings
 from app.wire.codec import decode, encode
 from app.wire.dead_letters import ERROR_CODE
@@ -209,7 +209,7 @@ class Told:
             if event.notice is None:
                 assert answer.end is None
                 assert event.index == answer.position
-                answer.append(event, event.index or 0, _EPOCH)
+                answer.append(event)
         assert answer.end is not None
         return answer
 
@@ -313,7 +313,7 @@ def former_of(events: Sequence[TokenEvent], user_id: str = "ann", conversation_i
         if event.notice is not None:
             former = with_notice(former, event.notice, event.index or 0, event.timestamp or 0)
         else:
-            answer.append(event, event.index or 0, _EPOCH)
+            answer.append(event)
     has_answer = bool(answer.segments or answer.end)
     return dataclasses.replace(former, answer=answer if has_answer else None)
 

@@ -8,7 +8,7 @@ from app.delivery.accepted import Accepted, Former
 from app.delivery.inflight import InFlight, Outcome
 from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.answer_log import AnswerLog
-from app.reader.answer import Answer
+from app.reader.rule import Answer
 from app.wire.codec import encode
 from app.wire.event import NO_PLAN, EventType, Plan, TokenEvent
 from app.wire.request import Request
@@ -28,7 +28,7 @@ def answer_with(*words: str, model_version: str | None = None) -> Answer:
     answer = Answer("ann", "r1", "default")
     for index, text in enumerate(words):
         event = TokenEvent(type=EventType.TOKEN, index=index, tokens=(index,), text=text, model_version=model_version)
-        answer.append(event, index, 5)
+        answer.append(event)
     return answer
 
 

@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from parley_client import AsyncParley, UnreachableError
-from parley_client.answer import Answer
+from parley_client import Answer, AsyncParley, Event, UnreachableError
 from parley_client.fields import FIELDS, check_fields
 
 from app.gateway.asking.ask import AskBody
@@ -47,12 +46,12 @@ def test_a_field_like_no_other_is_refused_too() -> None:
 
 
 def test_an_answer_is_shown_in_one_line() -> None:
-    answer = Answer("ann", "r1")
+    answer: Answer[Event] = Answer("ann", "r1")
     for index in range(1000):
-        answer.append({"type": "token", "index": index, "epoch": 1, "tokens": [1], "text": "a\n"})
+        answer.append(Event({"type": "token", "index": index, "epoch": 1, "tokens": [1], "text": "a\n"}))
     shown = repr("a\n" * 30 + "...")
     assert repr(answer) == f"Answer(request_id='r1', text={shown}, under way, 1000 tokens)"
-    answer.append({"type": "done", "index": 1000, "epoch": 1, "finish_reason": "length"})
+    answer.append(Event({"type": "done", "index": 1000, "epoch": 1, "finish_reason": "length"}))
     assert repr(answer).endswith("length, 1000 tokens)")
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-import parley_client
-
-from app.reader import ReaderRule, Update
-from app.wire.event import TokenEvent
+from parley_client import ReaderRule, Update
 
 
-def replay(records: Iterable[tuple[int, int, TokenEvent]]) -> dict[str, Any]:
-    rule = ReaderRule()
+def replay(records: Iterable[tuple[int, int, Any]]) -> dict[str, Any]:
+    rule: ReaderRule[Any] = ReaderRule()
     updates = [_update(rule.read(*record)) for record in records]
     return {
         "updates": updates,
@@ -35,26 +31,8 @@ def replay(records: Iterable[tuple[int, int, TokenEvent]]) -> dict[str, Any]:
     }
 
 
-def _update(update: Update | None) -> list[Any] | None:
+def _update(update: Update[Any] | None) -> list[Any] | None:
     """[request, type, cut, gap, text to append]"""
     if update is None:
         return None
     return [update.answer.request_id, update.event.type, update.cut, update.gap, update.text]
-
-
-def replay_by_client(records: Iterable[list[Any]]) -> dict[str, Any]:
-    """The same by the reader of `parley-client`, which reads events as they are in JSON."""
-    rule = parley_client.ReaderRule()
-    updates = [rule.read(*record) for record in records]
-    answers = {}
-    for answer in rule.answers.values():
-        reasoning = {"reasoning": answer.reasoning} if answer.reasoning else {}
-        answers[f"{answer.user_id}/{answer.request_id}"] = {
-            "text": answer.text,
-            **reasoning,
-            "tokens": answer.tokens,
-            "end": None if answer.end is None else answer.end.get("finish_reason") or answer.end["type"],
-            "missing": [list(hole) for hole in answer.missing],
-        }
-    told = [one and [one.answer.request_id, one.event["type"], one.cut, one.gap, one.text] for one in updates]
-    return {"updates": told, "answers": answers, "dropped": dataclasses.asdict(rule.dropped)}

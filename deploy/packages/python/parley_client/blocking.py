@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from parley_client.answer import Answer, Update
 from parley_client.client import AsyncParley, Following
 from parley_client.http import SILENT_S
+from parley_client.reader import Answer, Event, Update
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class _Loop:
         self._loop.close()
 
 
-async def _next(updates: AsyncIterator[Update]) -> Update | None:
+async def _next(updates: AsyncIterator[Update[Event]]) -> Update[Event] | None:
     return await anext(updates, None)
 
 
@@ -53,10 +53,10 @@ class BlockingAnswer:
         return self._following.request_id
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> Answer[Event]:
         return self._following.answer
 
-    def __iter__(self) -> Iterator[Update]:
+    def __iter__(self) -> Iterator[Update[Event]]:
         updates = aiter(self._following)
         try:
             while (update := self._loop.run(_next(updates))) is not None:
@@ -64,7 +64,7 @@ class BlockingAnswer:
         finally:
             self._loop.run(self._following.leave())
 
-    def result(self) -> Answer:
+    def result(self) -> Answer[Event]:
         return self._loop.run(self._following.result())
 
 

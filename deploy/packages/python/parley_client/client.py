@@ -7,11 +7,10 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
 
-from parley_client.answer import Answer, Event, Update, next_index
 from parley_client.errors import AnswerFailedError
 from parley_client.fields import check_fields
 from parley_client.http import SILENT_S, HttpTransport
-from parley_client.rule import ReaderRule
+from parley_client.reader import Answer, Event, ReaderRule, Update, next_index
 from parley_client.transport import Records, Transport, new_request_id
 
 
@@ -24,19 +23,19 @@ class Following:
 
     def __init__(self, request_id: str, records: Records, after: int = 0) -> None:
         self.request_id = request_id
-        self.answer = Answer("", request_id)
+        self.answer: Answer[Event] = Answer("", request_id)
         self._records = records
         self._after = after
-        self._rule = ReaderRule()
+        self._rule: ReaderRule[Event] = ReaderRule()
 
-    async def __aiter__(self) -> AsyncIterator[Update]:
+    async def __aiter__(self) -> AsyncIterator[Update[Event]]:
         async with aclosing(self._records) as records:
             async for partition, offset, event in records:
                 update = self._rule.read(partition, offset, event)
                 if update is None:
                     continue
                 self.answer = update.answer
-                if not self._is_known(event):
+                if not self._is_known(update.event):
                     yield update
                 if self.answer.end is not None:
                     break
@@ -48,7 +47,7 @@ class Following:
         """Whether it is in front of the index from which the caller wants the answer."""
         return event["type"] == "token" and next_index(event) <= self._after
 
-    async def result(self) -> Answer:
+    async def result(self) -> Answer[Event]:
         """The whole answer."""
         async for _ in self:
             pass

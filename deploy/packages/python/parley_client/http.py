@@ -12,9 +12,8 @@ from urllib.parse import quote
 
 import httpx
 
-from parley_client.answer import Event
 from parley_client.errors import RefusedError, UnreachableError
-from parley_client.transport import Records
+from parley_client.transport import Record, Records
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +66,7 @@ class HttpTransport:
 
     async def follow(self, request_id: str, after: int) -> Records:
         heard_at, pause_s = time.monotonic(), 0.1
-        last: Event = {}
+        last: Record = {}
         while True:
             try:
                 async for place, event in self._stream(request_id, after):
@@ -89,7 +88,7 @@ class HttpTransport:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _whole(self, request_id: str, after: int, last: Event) -> Event:
+    async def _whole(self, request_id: str, after: int, last: Record) -> Record:
         """The end of an answer whose tokens are in no log any more, as after a move to other topics: its turn has the
         text alone, which takes the place of what was read of it.
         """
@@ -107,7 +106,7 @@ class HttpTransport:
         hits: list[dict[str, Any]] = found["hits"]
         return hits
 
-    async def _stream(self, request_id: str, after: int) -> AsyncGenerator[tuple[int | None, Event | None], None]:
+    async def _stream(self, request_id: str, after: int) -> AsyncGenerator[tuple[int | None, Record | None], None]:
         headers = {"accept": "text/event-stream", **({"last-event-id": str(after)} if after else {})}
         path = f"{_path(request_id)}/events"
         async with self._http.stream("GET", path, headers=headers, timeout=self._silent) as reply:

@@ -8,9 +8,9 @@ import uuid
 from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
-from parley_client.answer import Event
-
-Records = AsyncGenerator[tuple[int, int | None, Event], None]
+Record = dict[str, Any]
+"""As JSON has it."""
+Records = AsyncGenerator[tuple[int, int | None, Record], None]
 """Partition, offset and event, as `ReaderRule.read` takes them, which knows when the answer is over."""
 
 

@@ -13,8 +13,7 @@ from app.delivery.accepted import Former, RequestKey
 from app.delivery.resume.quarantine import Attempt
 from app.delivery.resume.recovery import recover
 from app.kafka.reading import UnreadableRecord
-from app.reader.answer import Answer
-from app.reader.rule import ReaderRule
+from app.reader.rule import Answer, ReaderRule
 from app.wire.codec import encode
 from app.wire.event import EventType, Notice, Plan, TokenEvent
 

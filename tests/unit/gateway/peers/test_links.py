@@ -52,7 +52,7 @@ class LongAnswer:
         answer = Answer(user_id, request_id, "c")
         for index in range(self._events):
             event = TokenEvent(type=EventType.TOKEN, request_id=request_id, user_id=user_id, index=index, tokens=(7,))
-            answer.append(event, index, 1)
+            answer.append(event)
         return answer
 
 
