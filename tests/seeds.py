@@ -73,11 +73,8 @@ def main() -> int:
     for seed, end in enumerate(ENDS):
         begin = ENDS[seed - 1] if seed else 0
         counted = Counter(row.status for row in all_rows if begin <= row.number < end)
-        unlisted = end - begin - counted.total()
-        print(
-            f"seed {seed:03}: " + ", ".join(f"{counted[status]} {status}" for status in STATUSES),
-            f"{unlisted} unlisted",
-        )
+        counted["unlisted"] = end - begin - counted.total()
+        print(f"seed {seed:03}: " + ", ".join(f"{counted[status]} {status}" for status in (*STATUSES, "unlisted")))
     print("all: " + ", ".join(f"{Counter(row.status for row in all_rows)[status]} {status}" for status in STATUSES))
     print(*(found := wrong(all_rows)), sep="\n")
     return 1 if found else 0
