@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 650,
     "lines of packages beside it": 430,
     "lines of the core": 8_794,
-    "lines of the tests": 90_020,
+    "lines of the tests": 90_045,
     "words of documents written by hand": 36_930,
     "loose files in models": 0,
     "circles between rooms of models": 0,

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from tests.gpu.report import Report, commit_here, table
 from tests.gpu.scale import SCALES, Scale
 from tests.gpu.stand_ins import put_in
@@ -120,6 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--wheels", type=Path, help="a folder with packages that this machine lacks")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu")
     options = parser.parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("there is no CUDA device here; DEVICE=cpu SCALE=tiny tries the steps without one")
+        return 2
     options.out.mkdir(parents=True, exist_ok=True)
     results = options.out / "results.jsonl"
     results.write_text("")

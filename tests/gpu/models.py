@@ -21,7 +21,7 @@ from models.weights.replacing import put
 from tests.gpu.scale import Scale
 from tests.unit.models import tiny
 
-GROUP = 32
+GROUP = 128
 
 
 def checkpoint(scale: Scale, shape: str, device: str, context: int) -> Checkpoint:

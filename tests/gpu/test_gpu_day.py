@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
 from tests.gpu import day
 from tests.gpu.scale import TINY
 
@@ -27,7 +30,7 @@ sys.exit(day.main(sys.argv[1:]))
 def test_the_steps_run_without_a_gpu_and_one_that_breaks_ends_no_other(tmp_path: Path) -> None:
     code = CODE.format(troubles=TROUBLES, short=SHORT)
     command = [sys.executable, "-c", code, "--device", "cpu", "--scale", "tiny", "--out", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert ended.returncode == 1
     assert all({"t", "device", "torch", "commit"} <= line.keys() for line in lines)
@@ -44,3 +47,10 @@ def test_the_steps_run_without_a_gpu_and_one_that_breaks_ends_no_other(tmp_path:
     assert list(wrong) == [*TROUBLES, *steps]
     assert all(f"did not run: {kind}: " in ended.stdout for kind in TROUBLES)
     assert f"{len(steps)} of {len(steps) + len(TROUBLES)} steps ran" in ended.stdout
+
+
+def test_a_machine_without_a_gpu_is_told_what_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    assert day.main(["--out", str(tmp_path)]) == 2
+    assert "DEVICE=cpu SCALE=tiny" in capsys.readouterr().out
