@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from faust.types import TP
 
-from app.faust import consumer, group, quiet
+from app.faust import consumer, group, quiet, tuning
 from app.faust.group import FaustGroup
 from app.kafka.errors import KafkaAwayError, KafkaSetupError
 from app.policy.check import read_policy
@@ -130,6 +130,9 @@ class ParleyWorker(quiet.QuietWorker):
 
     app: ParleyApp
     _signals = 0
+
+    def __init__(self, *services: Any, loop: asyncio.AbstractEventLoop, **options: Any) -> None:
+        super().__init__(*services, loop=tuning.quick_loop(loop), **options)
 
     def install_signal_handlers(self) -> None:
         super().install_signal_handlers()

@@ -24,7 +24,7 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 70_730,
+    "lines of the product": 70_737,
     "files of the product": 648,
     "lines of packages beside it": 415,
     "lines of the core": 8_794,

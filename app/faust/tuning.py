@@ -29,6 +29,21 @@ OFTEN = 30
 AT_ONCE_S = 0.005
 
 
+def quick_loop(usual: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+    """A loop of uvloop in place of this one, where it is installed: the loop and its sockets in C.
+
+    1.06 (1.05 to 1.08) where the loop is full, 180 requests/s, 4 rounds.
+    """
+    try:
+        import uvloop  # noqa: PLC0415 - it has no wheels for some machines
+    except ImportError:
+        return usual
+    usual.close()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    return loop
+
+
 class _Task:
     """Takes the place of mode's `WorkerThread`."""
 

@@ -49,30 +49,19 @@ OWN = {
 PRIVATE = {
     AIOKafkaConnection: {"_protocol"},
     AIOKafkaConsumer: {
-        "_client",
-        "_coordinator",
-        "_fetcher",
-        "_isolation_level",
-        "_partition_assignment_strategy",
-        "_subscription",
+        "_client", "_coordinator", "_fetcher", "_isolation_level", "_partition_assignment_strategy", "_subscription",
     },
     SubscriptionState: {"subscription"},
     Assignment: {"state_value", "tps"},
     TopicPartitionState: {"has_valid_position", "highwater", "lso", "paused", "position"},
     GroupCoordinator: {
-        "_group_instance_id",
-        "_coordination_task",
-        "coordinator_id",
-        "member_id",
-        "close",
-        "fetch_committed_offsets",
+        "_group_instance_id", "_coordination_task", "coordinator_id", "member_id", "close", "fetch_committed_offsets",
     },
     fetcher.Fetcher: {"_fetch_min_bytes", "_fetch_max_wait_ms"},
     FetchRequest: {"_topics"},
-    driver.AIOKafkaConsumerThread: {"_consumer"},
-    driver.Consumer: {"_thread", "on_buffer_full", "on_buffer_drop"},
+    driver.AIOKafkaConsumerThread: {"_consumer"}, driver.Consumer: {"_thread", "on_buffer_full", "on_buffer_drop"},
     faust.App: {"rebalancing"},
-}
+}  # fmt: skip
 """By class; `shared_metadata` has a test of its names of the client."""
 HOLDERS = {
     "consumer": (AIOKafkaConsumer, driver.Consumer),

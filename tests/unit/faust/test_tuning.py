@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,9 +17,18 @@ from mode import Service
 
 from app.application import create_app
 from app.faust import tuning
-from app.faust.tuning import NoTables, QuickDelivery, SameLoop, messages_from
+from app.faust.tuning import NoTables, QuickDelivery, SameLoop, messages_from, quick_loop
 from app.settings import Settings
 from tests.virtual_time import in_virtual_time
+
+
+def test_a_worker_has_a_loop_of_uvloop_where_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = pytest.importorskip("uvloop")
+    with closing(quick_loop(usual := asyncio.new_event_loop())) as loop:
+        assert (type(loop), usual.is_closed()) == (module.Loop, True)
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+        assert quick_loop(loop) is loop
+    asyncio.set_event_loop(None)
 
 
 class Counter(SameLoop):
