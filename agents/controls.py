@@ -9,7 +9,7 @@ and the steps are repeated:
    whoever reads or keeps something of a conversation asks its marks (`PartitionMarks.of`), its user's and its own.
 2. The running answers end, and nothing of them is kept. One that was asked later goes on; if it has read what is
    erased, nothing of it is kept either (`Run.forgets`).
-3. The rows are deleted, some hundred in a transaction: a user may have a million.
+3. The rows are deleted, some hundred in a transaction: a user may have a million. Answers that sleep are woken to end.
 4. Milvus deletes its rows.
 5. One transaction notes in the mark that all is deleted, and commits the record's offset.
 
@@ -36,6 +36,8 @@ from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import commit_of_letter
 from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, Outgoing, Record, outgoing
+from app.features.waits.wake import commit as commit_woken
+from app.features.waits.wake import stop, wake_erased
 from app.settings import Settings
 from app.wire.codec import FORWARDED, decode, is_forwarded
 from app.wire.control import Audit, Cancel, Control, Erase, EraseConversation, erase
@@ -100,6 +102,8 @@ class Controls:
             inflight.stop.is_cancelled = True
             inflight.on_commit.append(commit)
             inflight.stop.now(FinishReason.CANCELLED)
+        elif inflight is None and (woken := stop(partition, key)) is not None:
+            partition.spawn(commit_woken(partition, [key], [woken], record))
         elif inflight is not None or ownership.known(key, now) or remembered_for <= 0:
             commit()
         else:
@@ -132,6 +136,7 @@ class Controls:
                     mark = msgspec.structs.replace(mark, indexed=at)
         if not mark.done:
             await _delete_rows(partition, scope, mark)
+            await wake_erased(partition, scope, mark)
             await self.turns.erase(partition, scope, mark.at)
             mark = msgspec.structs.replace(mark, indexed=mark.at)
         async with ownership.marks.locks.of(scope.user_id):

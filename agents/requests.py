@@ -7,7 +7,7 @@ record -> not a valid request: an error event, and a dead letter
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import msgspec
@@ -22,9 +22,11 @@ from app.delivery.dead_letters import error_of_unexpected
 from app.delivery.escalation import ESCALATING
 from app.delivery.inflight import InFlight
 from app.delivery.observer import Observer
+from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt, AttemptCount, lost_attempts
+from app.delivery.sleepers import answer_of, plan_of, record_of
 from app.foreign.source import source_of
 from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
@@ -35,6 +37,7 @@ from app.wire.request import Request
 from app.wire.validation import check_partition, validate_request, with_tenant
 from models.interface.fair_slots import payers_of
 from models.interface.generation import FinishReason
+from tables.asleep import Sleep, Sleeper
 
 
 @dataclass(eq=False)
@@ -46,17 +49,21 @@ class Requests:
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""
-        ownership = partition.ownership
+        ownership, sleeper = partition.ownership, None
         at = asked_at(record, ownership.clock)
         try:
             request = self._read(record)
+            key = (request.user_id, request.request_id)
+            if ownership.sleepers.some.is_set() and (sleeper := ownership.sleepers.get(key)) is not None:
+                record = record_of(sleeper, record)
+                request = self._read(record)
         except WireError as error:
             self._refuse(partition, record, error, at)
             return
-        if ownership.known((request.user_id, request.request_id), at):
+        if _sleeps_on(ownership, key, sleeper) if sleeper is not None else ownership.known(key, at):
             partition.spawn(partition.commit(Commit(record)))
             return
-        inflight = _accepted(partition, record, request, at)
+        inflight = _accepted(partition, record, request, at, sleeper)
         try:
             self._admit(partition, inflight)
         except ESCALATING:
@@ -89,6 +96,8 @@ class Requests:
             stop.is_cancelled = True
             inflight.on_commit.append(on_commit)
         marks = ownership.marks.of(*accepted.conversation)
+        if accepted.sleeper is not None and accepted.sleeper.head.is_stopped:
+            stop.is_cancelled = True
         if stop.is_cancelled or marks.forbid(accepted.at, accepted.former.begun_at):
             stop.now(FinishReason.CANCELLED)
         self.observer.admitted(partition.number, inflight)
@@ -152,14 +161,26 @@ def asked_at(record: Record, clock: BrokerClock) -> int:
     return at if source is None else min(at, clock.time_of(source.timestamp))
 
 
-def _accepted(partition: Partition, record: Record, request: Request, at: int) -> InFlight:
-    """The request, with what the log holds of it if a former owner has begun it."""
+def _sleeps_on(ownership: Ownership, key: RequestKey, sleeper: Sleeper) -> bool:
+    """Whether this record of a request that has slept changes nothing: it repeats one that sleeps, or goes on."""
+    return sleeper.head.state is Sleep.ASLEEP or key in ownership.inflight_requests
+
+
+def _accepted(
+    partition: Partition, record: Record, request: Request, at: int, sleeper: Sleeper | None = None
+) -> InFlight:
+    """The request, with what the log and its rows hold of it if it was begun before."""
     ownership, attempts = partition.ownership, AttemptCount()
-    former = ownership.former_of((request.user_id, request.request_id), record)
+    key = (request.user_id, request.request_id)
+    former = ownership.former_of(key, record)
+    if sleeper is not None:
+        answer = former.answer or answer_of(key, sleeper, partition.number)
+        former = replace(former, answer=answer, plan=plan_of(sleeper, former.plan))
+        at = sleeper.head.at
     if former.is_replayed:
-        attempts = _attempts(partition, (request.user_id, request.request_id), former)
+        attempts = _attempts(partition, key, former)
     asked = at if former.plan.at is None else former.plan.at
-    accepted = Accepted(record, request, asked, former, ignored_fields(record.value, record.headers))
+    accepted = Accepted(record, request, asked, former, ignored_fields(record.value, record.headers), sleeper)
     return InFlight(accepted, attempts=attempts, trace_headers=trace_headers_of(record.headers))
 
 

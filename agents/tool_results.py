@@ -2,7 +2,8 @@
 
 This task reads the topic with its own consumer, and only while an answer of the partition waits. The group's
 subscription is therefore the same with and without tools, and a worker without open calls pays nothing. A result that
-comes at another time is skipped, or becomes a dead letter, when the next answer of the partition waits.
+comes at another time is skipped, or becomes a dead letter, when the next answer of the partition waits. The last result
+of an answer that sleeps wakes it, in the same transaction.
 
 Each result counts once, whichever process dies: results, and the position up to which the topic is read, are rows of
 the table `calls`, written in one transaction of the partition's owner. Per call the first result counts. Of what
@@ -30,12 +31,15 @@ from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.features.open_calls import OpenCalls
 from app.features.tool_rounds import ToolsOverKafka
+from app.features.waits.told import told
+from app.features.waits.wake import Woken, wake
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import ErrorCode, WireError
 from app.wire.tool_records import ToolResultRecord
 from app.wire.validation import check_partition, validate_tool_result
 from tables import records
+from tables.asleep import Sleep
 from tables.erasures import has_marks
 from tables.records import RowChange, Table
 from tables.tool_calls import PROGRESS, ResultsPosition, ToolOutcome, ToolRounds, fits
@@ -78,6 +82,7 @@ class ToolResults:
     async def _commit(self, partition: Partition, batch: Sequence[ConsumerRecord], position: int) -> None:
         calls = self._tools.calls_of(partition.ownership)
         changes: dict[RequestKey, RowChange] = {}
+        decided: dict[RequestKey, ToolRounds] = {}
         letters: list[Outgoing] = []
         for consumed in batch:
             record = Record.of(TOOL_RESULTS, consumed)
@@ -93,7 +98,8 @@ class ToolResults:
                 content = result.content if error is None else f"error: {error.message}"
                 outcome = ToolOutcome(result.tool_call_id, content)
                 key = (result.user_id, result.request_id)
-                changes[key] = calls.decide(key, rounds.answered(outcome))
+                decided[key] = rounds.answered(outcome)
+                changes[key] = calls.decide(key, decided[key])
                 if error is not None:
                     letters.append(letter_of(record, error, self._settings))
             except WireError as error:
@@ -103,7 +109,14 @@ class ToolResults:
             except Exception as error:  # noqa: BLE001 - of this record
                 letters.append(letter_of(record, error_of_unexpected(record, error), self._settings))
         progress = RowChange(Table.CALLS, PROGRESS, records.encode(ResultsPosition(position)))
-        await partition.commit(Commit(None, (*changes.values(), progress), tuple(letters)), urgent=bool(changes))
+        woken = [_woken(partition, key, rounds) for key, rounds in decided.items()]
+        sleepers = partition.ownership.sleepers
+        heads = [(key, sleepers.decided(key)) for key in decided]
+        rows = (*changes.values(), *(row for one in woken for row in one.changes), progress)
+        outputs = (*letters, *(output for one in woken for output in one.outputs))
+        await partition.commit(Commit(None, rows, outputs), urgent=bool(changes))
+        calls.settle(decided)
+        sleepers.settle(heads)
         calls.wake(changes)
 
     def _too_large(self, partition: Partition, result: ToolResultRecord, rounds: ToolRounds) -> WireError | None:
@@ -111,10 +124,22 @@ class ToolResults:
         if size > most:
             return WireError(ErrorCode.PROMPT_TOO_LONG, f"the tool's result has {size} bytes, the limit is {most}")
         inflight = partition.ownership.inflight_requests.get((result.user_id, result.request_id))
-        beside = 0 if inflight is None or inflight.answer is None else inflight.answer.beside_bytes
+        head = partition.ownership.sleepers.head((result.user_id, result.request_id))
+        beside = 0 if head is None else head.beside
+        beside = beside if inflight is None or inflight.answer is None else inflight.answer.beside_bytes
         if not fits(rounds.answered(ToolOutcome(result.tool_call_id, result.content)), beside):
             return WireError(ErrorCode.PROMPT_TOO_LONG, "the results of this answer are too large together")
         return None
+
+
+def _woken(partition: Partition, key: RequestKey, rounds: ToolRounds) -> Woken:
+    """What goes with these rounds of an answer: if it sleeps, it wakes with the last result."""
+    head = partition.ownership.sleepers.head(key)
+    if head is None or head.state is Sleep.AWAKE:
+        return Woken((), ())
+    if rounds.missing:
+        return Woken((), (told(partition.context.settings, key, head, rounds),))
+    return wake(partition, key)
 
 
 def _next_of(partition: Partition) -> int:

@@ -40,6 +40,7 @@ from app.features.guard.judges.judges import Judges
 from app.features.host import WorkerParts
 from app.features.order import features_of
 from app.features.quota.usage_feed import UsageFeed
+from app.features.waits.clock import WaitClock
 from app.foreign.formats import foreign_topics
 from app.policy.check import read_policy
 from app.policy.file import NO_POLICY, Policy, PolicyError
@@ -171,6 +172,7 @@ class Worker:
         self._followers = (
             UsageWindows(settings, self._prices),
             ToolResults(settings, self.features.tools),
+            WaitClock(self.features.tools),
             self._intake,
         )
         self._sweeper = Sweeper(settings, rules, self.partitions, self._turns, observer)

@@ -37,13 +37,18 @@ class MemoryRules:
         return turns if last is None else _branch(turns, last)
 
     def remember(self, conversation: Conversation | None, turn: KeptTurn, at: int) -> Conversation:
-        """Append the `turn` of a request of the time `at`; does nothing if the turn is there already.
+        """Append the `turn` of a request of the time `at`, or put it where its answer has waited (`KeptTurn.open`);
+        does nothing if the turn is there already.
 
         A turn whose steps contain the calls in which an earlier one ended contains that one, and replaces it.
         """
         known = self.visible(conversation, at)
-        if conversation is not None and any(t.request_id == turn.request_id for t in known):
-            return conversation
+        same = next((one for one in known if one.request_id == turn.request_id), None)
+        if conversation is not None and same is not None:
+            if not same.open:
+                return conversation
+            turns = tuple(turn if one is same else one for one in known)
+            return Conversation(last_activity=max(turn.at, conversation.last_activity), turns=_within_limit(turns))
         contained = {call.id for step in turn.steps for call in step.calls}
         replaced = next((one for one in known if one.open_calls & contained), None)
         if replaced is not None:

@@ -213,7 +213,8 @@ def erasure(store: PartitionStore, scope: Scope, mark: Erased) -> Iterator[RowCh
 def has_rows(store: PartitionStore, user_id: str) -> bool:
     """Whether the partition has anything of the user but marks."""
     tables = (Table.CONVERSATIONS, Table.CALLS, Table.ENDED)
-    return any(next(store.scan(table, prefix_of(user_id)), None) is not None for table in tables)
+    prefixes = [*((table, prefix_of(user_id)) for table in tables), (Table.ASLEEP, prefix_of("wait", user_id))]
+    return any(next(store.scan(table, prefix), None) is not None for table, prefix in prefixes)
 
 
 def pauses(value: bytes) -> Iterator[None]:

@@ -7,6 +7,7 @@
 | erased | `["user"]`, or `["","user","conversation"]` | `Erased` |
 | usage | tables/usage.py | |
 | calls | tables/tool_calls.py | |
+| asleep | tables/asleep.py | |
 | audit | `AUDIT_HEAD` | `AuditHead` |
 | audit | `AUDIT_KEY` | `AuditKey` |
 | guard | `GUARD_SECRET` | `GuardSecret` |
@@ -36,6 +37,7 @@ class Table(enum.Enum):
     AUDIT = "audit"
     GUARD = "guard"
     INTAKE = "intake"
+    ASLEEP = "asleep"
 
 
 class KeptTurn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,6 +48,7 @@ class KeptTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     before: Messages before the prompt that belong to no other turn.
     after: The request whose turn precedes it, if that is not the turn before it in the row.
     private: The private values in its texts; None if nothing has looked for them.
+    open: Its answer waits: its calls have no results yet, and its own end replaces it.
     """
 
     request_id: str
@@ -56,6 +59,7 @@ class KeptTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     before: tuple[ChatMessage, ...] = ()
     after: str = ""
     private: tuple[PrivateValue, ...] | None = None
+    open: bool = False
 
     @property
     def open_calls(self) -> frozenset[str]:

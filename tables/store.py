@@ -40,6 +40,7 @@ _PREFIX = MappingProxyType(
         Table.AUDIT: b"a",
         Table.GUARD: b"g",
         Table.INTAKE: b"i",
+        Table.ASLEEP: b"s",
     }
 )
 _META = b"m"

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from app.answering.kept import Kept, commit_of, ended_row
 from app.answering.pipeline import Answering, Pipeline
+from app.answering.run import Asleep
 from app.audit.records import audit_of_request
 from app.delivery import dead_letters
 from app.delivery.commits.commit import Commit
@@ -53,10 +54,21 @@ class Containment:
             commit = commit_of(answering.run, [stage.leave for stage in answering.stages], end, now)
         except ESCALATING:
             raise
+        except Asleep as asleep:
+            await self._let_sleep(partition, inflight, asleep)
         except Exception as error:  # noqa: BLE001 - of this request
             await self.end_contained(partition, inflight, error, answering)
         else:
             await self._commit(partition, inflight, end, commit, answering)
+
+    async def _let_sleep(self, partition: Partition, inflight: InFlight, asleep: Asleep) -> None:
+        """Nothing is awaited before the commit is put, and from then on the request is not in flight: its record may
+        come again before the commit is confirmed.
+        """
+        partition.release(inflight)
+        await partition.commit(asleep.commit, urgent=True)
+        asleep.settle()
+        self._observer.slept(partition.number, inflight)
 
     async def end_contained(
         self, partition: Partition, inflight: InFlight, error: Exception, answering: Answering | None = None

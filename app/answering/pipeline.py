@@ -31,7 +31,7 @@ from app.answering.dialogue import DialogueError, kept_bytes
 from app.answering.job import UnsupportedError, job_of, prompt_of
 from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage, Switch, around, parts
-from app.delivery.accepted import Former
+from app.delivery.accepted import NEW, Former
 from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.resume.quarantine import Isolation
@@ -85,7 +85,7 @@ class Answering:
             self.stages = (Attempting(run, pipeline.isolation), *self.stages)
         run.sees = parts(self.stages, "see")
         inflight.timeline.started = run.accepted.time_of(run.ownership.clock.now()) * 1_000_000
-        self._resumes = run.accepted.former.has_begun
+        self._resumes = run.accepted.former.has_begun and not run.accepted.is_waking
 
     async def to_its_end(self) -> TokenEvent:
         """Let models write the answer, or the error that it ends with; returns its last event."""
@@ -93,6 +93,8 @@ class Answering:
             await self.run.answer.send_beside()
             await self.run.answer.delivered()
             return end
+        if self.run.accepted.sleeper is not None:
+            await self.run.answer.repeat()
         try:
             await self._decide()
             return await self._end(await around(self.stages, "round", self._round)())
@@ -109,7 +111,7 @@ class Answering:
         if self._is_fresh:
             self.run.check()
             await self._pass_suspect()
-        undecided = self.stages if self._is_fresh else [one for one in self.stages if not one.is_decided(former)]
+        undecided = self.stages if former is NEW else [one for one in self.stages if not one.is_decided(former)]
         plan = await around(undecided, "decide", _decided)(former.plan)
         self.run.check()  # a plan that was made for a request that is stopped is dropped
         self.run.read_conversation()  # from here on nothing is awaited: no erasure passes

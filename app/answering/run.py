@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from app.answering.batches import Batches
 from app.answering.dialogue import Dialogue, memory_of
 from app.delivery.accepted import RequestKey
+from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
@@ -42,6 +43,17 @@ class Over(Exception):  # noqa: N818 - no failure: it ends an answer
     def __init__(self, end: End) -> None:
         super().__init__(end.reason)
         self.end = end
+
+
+class Asleep(Exception):  # noqa: N818 - no failure: it ends an answer for now
+    """The answer waits, and is open no longer: this commit, which has to be put in the same step, has what it needs.
+
+    `settle` is called when it is committed.
+    """
+
+    def __init__(self, commit: Commit, settle: Callable[[], None]) -> None:
+        super().__init__("asleep")
+        self.commit, self.settle = commit, settle
 
 
 class Run:
@@ -163,9 +175,12 @@ class Run:
         not deleted yet count as deleted.
         """
         raw = self.ownership.store.get(Table.CONVERSATIONS, records.key(*self.accepted.conversation))
-        if raw is None or self.marks.hide(conversation := records.decode_row(raw, Conversation)):
-            return None, ()
-        return conversation, memory_of(self.accepted, conversation, self.rules)
+        conversation = None if raw is None else records.decode_row(raw, Conversation)
+        if conversation is not None and self.marks.hide(conversation):
+            conversation = None
+        if (sleeper := self.accepted.sleeper) is not None:  # what it read before, and nothing later
+            return conversation, () if sleeper.memory.erased_at < self.marks.at else sleeper.memory.turns
+        return conversation, () if conversation is None else memory_of(self.accepted, conversation, self.rules)
 
     async def see(self, dialogue: Dialogue) -> Dialogue:
         """The dialogue as a model gets to read it."""

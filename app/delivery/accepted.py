@@ -10,6 +10,7 @@ from app.delivery.resume.quarantine import Attempt
 from app.reader.rule import Answer
 from app.wire.event import NO_PLAN, EventType, Plan, TokenEvent
 from app.wire.request import Request
+from tables.asleep import Sleeper
 
 RequestKey = tuple[str, str]
 """(user_id, request_id): a request's identity."""
@@ -70,6 +71,7 @@ class Accepted:
     at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
         of the broker's clock.
     ignored: Fields of the record that a request does not know.
+    sleeper: The answer has slept, and these are its rows.
     """
 
     record: Record
@@ -77,6 +79,7 @@ class Accepted:
     at: int
     former: Former = NEW
     ignored: tuple[str, ...] = ()
+    sleeper: Sleeper | None = None
     key: RequestKey = field(init=False, compare=False, repr=False)
     conversation: tuple[str, str] = field(init=False, compare=False, repr=False)
 
@@ -84,6 +87,16 @@ class Accepted:
         user = self.request.user_id
         object.__setattr__(self, "key", (user, self.request.request_id))
         object.__setattr__(self, "conversation", (user, self.request.conversation_id))
+
+    @property
+    def slept_until(self) -> int:
+        """The index up to which the answer was written when it last fell asleep."""
+        return 0 if self.sleeper is None else self.sleeper.answer.position
+
+    @property
+    def is_waking(self) -> bool:
+        """Whether it has slept, and nothing is written since."""
+        return self.sleeper is not None and self.former.position == self.slept_until
 
     def event(self, event_type: EventType, index: int, **fields: Any) -> TokenEvent:
         """An event of its answer, with these fields of `TokenEvent`."""

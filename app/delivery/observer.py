@@ -29,6 +29,9 @@ class Observer:
     def answered(self, partition: int, outcome: Outcome) -> None:
         """A request is committed."""
 
+    def slept(self, partition: int, inflight: InFlight) -> None:
+        """A request waits, and is open no longer: it is admitted again when it wakes."""
+
     def refused(self, record: Record, event: TokenEvent) -> None:
         """The record is not a valid request; the event reports the error to its sender."""
 

@@ -32,6 +32,7 @@ from app.delivery.resume.pace import TokenProducer
 from app.delivery.resume.recovery import recover
 from app.delivery.resume.tokens import TokenLog
 from app.kafka.broker_clock import BrokerClock
+from app.delivery.sleepers import Sleepers
 from app.settings import Settings
 from app.wire.codec import read_request
 from app.wire.error import WireError
@@ -109,6 +110,7 @@ class Ownership:
         self.inflight_requests: dict[RequestKey, InFlight] = {}
         self.refused: set[RequestKey] = set()
         self.marks = PartitionMarks(store)
+        self.sleepers = Sleepers(store)
         self.recovered: dict[RequestKey, Former] = {}
         """What the log holds of requests that may be unfinished, until they are read again."""
         self.inherited_until = 0
@@ -167,6 +169,10 @@ class Ownership:
     def unpark(self, offset: int) -> None:
         """The request is read again. Nothing of its answer has been written meanwhile."""
         self.offsets[REQUESTS].unpark(offset, self._tokens_from)
+
+    def began(self, record: Record) -> int:
+        """An offset of `tokens` before all events of this open record's answer."""
+        return self.offsets[record.topic].began(record.offset)
 
     @property
     def _tokens_from(self) -> int:
@@ -304,10 +310,12 @@ class Ownership:
     async def read_log(self, reader: AIOKafkaConsumer) -> None:
         """Read the events before the fence, and up to which request they may matter."""
         self._log_lost_records()
+        self.sleepers.begin()
         requests = self.context.topic_partition("requests")
         start, floor = self._inherited(self.epoch)
         tokens = self.context.topic_partition("tokens")
-        recovered = await recover(reader, tokens, start=start, floor=floor, fence=self.epoch)
+        slept = partial(self.sleepers.answer_of, partition=self.context.number)
+        recovered = await recover(reader, tokens, start=start, floor=floor, fence=self.epoch, slept=slept)
         is_open = {key: self.store.get(Table.ENDED, records.key(*key)) is None for key in recovered}
         self.recovered = {key: one for key, one in recovered.items() if is_open[key]}
         self.to_continue = sum(one.has_begun and one.end is None for one in self.recovered.values())

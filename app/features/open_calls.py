@@ -9,22 +9,26 @@ comes while it is committed is late, or it would write the row again that the en
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from app.delivery.accepted import RequestKey
+from app.delivery.sleepers import Sleepers
 from tables import records
+from tables.asleep import rounds_in, rounds_row
 from tables.records import RowChange, Table
 from tables.store import PartitionStore
 from tables.tool_calls import ToolRounds, row
 
 
 class OpenCalls:
-    """`some` is set while an answer waits."""
+    """`some` is set while an answer waits, asleep or not. The rounds of one that has slept are rows of `asleep`."""
 
-    def __init__(self, store: PartitionStore) -> None:
+    def __init__(self, store: PartitionStore, sleepers: Sleepers) -> None:
         self.some = asyncio.Event()
-        self._store = store
+        self._store, self._sleepers = store, sleepers
+        if sleepers.some.is_set():
+            self.some.set()
         self._decided: dict[RequestKey, ToolRounds] = {}
         self._waiting: dict[RequestKey, asyncio.Event] = {}
         self._reads: list[asyncio.Future[None]] = []
@@ -35,12 +39,25 @@ class OpenCalls:
 
     def committed(self, key: RequestKey) -> ToolRounds | None:
         raw = self._store.get(Table.CALLS, records.key(*key))
+        if raw is None and self._sleepers.some.is_set():
+            return rounds_in(self._store, *key)
         return None if raw is None else records.decode_row(raw, ToolRounds)
 
     def decide(self, key: RequestKey, rounds: ToolRounds) -> RowChange:
         """Keep the decision; returns the change to commit."""
         self._decided[key] = rounds
-        return row(*key, rounds)
+        return row(*key, rounds) if self._sleepers.head(key) is None else rounds_row(*key, rounds)
+
+    def settle(self, decided: Mapping[RequestKey, ToolRounds]) -> None:
+        """These rounds are committed; later decisions may have followed."""
+        for key, rounds in decided.items():
+            if self._decided.get(key) is rounds:
+                del self._decided[key]
+
+    def rest(self) -> None:
+        """No answer sleeps any more."""
+        if not self._waiting:
+            self.some.clear()
 
     def end(self, key: RequestKey, rounds: ToolRounds) -> RowChange:
         """The request ends after these rounds; none lacks a result. Returns the change that deletes its row."""
@@ -80,8 +97,8 @@ class OpenCalls:
             yield changed
         finally:
             del self._waiting[key]
-            if not self._waiting:
-                self.some.clear()
+            if not self._sleepers.some.is_set():
+                self.rest()
 
     def wake(self, keys: Iterable[RequestKey]) -> None:
         """Results of these requests are committed."""

@@ -63,7 +63,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
     """Without a `guard` that is loaded already, the one of the policy."""
     guard = guard or Guard(host.policy)
     quota = Quota.of(host)
-    tools = ToolsOverKafka(host.settings)
+    tools = ToolsOverKafka(host.settings, host.policy)
     routing = Routing.of(host)
     masking = Masking(guard)
     recall = Recall.of(host)

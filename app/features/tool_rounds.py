@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from weakref import WeakKeyDictionary
@@ -28,11 +29,14 @@ from app.delivery.ownership import Ownership
 from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
 from app.delivery.record import Outgoing, outgoing
 from app.features.open_calls import OpenCalls
+from app.features.waits.sleep import asleep, ended, go_on, may_sleep
+from app.features.waits.told import waits_of
+from app.policy.file import NO_POLICY, Policy
 from app.settings import Settings
 from app.wire.error import ErrorCode
-from app.wire.event import TOOL_CALLS, TOOL_RESULTS, Plan
+from app.wire.event import TOOL_CALLS, TOOL_RESULTS, WAITING, Plan
 from app.wire.tool_records import ToolCallRecord
-from app.wire.tools import TOOL_TIMEOUT_MS, ToolCall, ToolMode
+from app.wire.tools import MAX_OPEN_MS, TOOL_TIMEOUT_MS, ToolCall, ToolMode
 from models.interface.chat import ModelCall
 from models.interface.generation import End, FinishReason
 from tables import records
@@ -50,18 +54,24 @@ _SHOWN = 1000
 
 
 class ToolsOverKafka(Feature):
-    def __init__(self, settings: Settings) -> None:
+    """`waits`: when answers that wait fall asleep; None if they do not."""
+
+    def __init__(self, settings: Settings, policy: Policy = NO_POLICY) -> None:
         self.settings = settings
+        self.waits = policy.waits
         self._calls: WeakKeyDictionary[Ownership, OpenCalls] = WeakKeyDictionary()
 
     @property
     def is_on(self) -> bool:
         return False
 
+    def use(self, policy: Policy) -> None:
+        self.waits = policy.waits
+
     def calls_of(self, ownership: Ownership) -> OpenCalls:
         """The calls of the partition's answers that wait under this ownership."""
         if (calls := self._calls.get(ownership)) is None:
-            calls = self._calls[ownership] = OpenCalls(ownership.store)
+            calls = self._calls[ownership] = OpenCalls(ownership.store, ownership.sleepers)
         return calls
 
     def stage(self, run: Run) -> Stage | None:
@@ -75,10 +85,11 @@ class Calling(Stage):
 
     def __init__(self, run: Run, tools: ToolsOverKafka) -> None:
         super().__init__(run)
-        self._settings = tools.settings
+        self._settings, self._tools = tools.settings, tools
         self._calls = tools.calls_of(run.partition.ownership)
         made = ToolRounds(run.accepted.at, conversation_id=run.accepted.request.conversation_id)
-        self._made = self._calls.committed(run.key) or made
+        of_row = self._calls.committed if run.accepted.sleeper is None else self._calls.decided
+        self._made = of_row(run.key) or made
         run.answer.continue_after(self._made)
 
     def is_decided(self, former: Former) -> bool:
@@ -92,10 +103,17 @@ class Calling(Stage):
                 f"{most} answers of this user wait for the results of tools; try again when some of them have ended"
             )
             raise RequestRefused(ErrorCode.OVERLOADED, message)
+        if self._timeout_ms() > MAX_OPEN_MS and self._tools.waits is None:
+            message = f"tool_timeout_ms: at most {MAX_OPEN_MS} where the service's policy has no table [waits]"
+            raise RequestRefused(ErrorCode.INVALID_REQUEST, message)
         return await then(plan)
 
     async def round(self, then: Round) -> Ending:
         answer = self.run.answer
+        if self.run.accepted.is_waking:
+            await go_on(self.run)
+            if self._made.rounds and not self._made.missing:
+                await self._tell_results()
         while True:
             if answer.rounds == self._made and self._made.missing:
                 await self._wait()
@@ -137,7 +155,8 @@ class Calling(Stage):
 
     async def _wait(self) -> None:
         """Wait until each call of the last round has a result. Raises `Over` if the request is stopped."""
-        run = self.run
+        run, clock = self.run, asyncio.get_running_loop().time
+        sleeps_at = math.inf if self._tools.waits is None else clock() + self._tools.waits.park_after_s
         async with run.waiting():
             with (
                 self._calls.waiting(run.key) as changed,
@@ -148,18 +167,47 @@ class Calling(Stage):
                     self._made = self._calls.committed(run.key) or self._made
                     if not self._made.missing:
                         break
-                    left_s = (self._made.rounds[-1].expires_at - run.partition.ownership.clock.now()) / 1000
+                    left_s = (self._expires_at() - run.partition.ownership.clock.now()) / 1000
                     if left_s <= 0:
                         await self._time_out()
                         continue
+                    if clock() >= sleeps_at:
+                        sleeps_at = math.inf
+                        await self._fall_asleep()
+                        continue
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(left_s):
+                        async with asyncio.timeout(min(left_s, sleeps_at - clock())):
                             await changed.wait()
         run.answer.continue_after(self._made)
         run.check()
+        await self._tell_results()
+
+    def _expires_at(self) -> int:
+        """When the calls of the last round time out while the answer does not sleep."""
+        last = self._made.rounds[-1]
+        return min(last.expires_at, last.asked_at + MAX_OPEN_MS)
+
+    async def _fall_asleep(self) -> None:
+        """Raise `Asleep` unless the answer has to stay open. What decides that is read in the step that raises it."""
+        run, rules = self.run, self._tools.waits
+        if rules is None or not may_sleep(run, rules):
+            return
+        waits = waits_of(self._made)
+        for wait in waits:
+            await run.answer.notice(WAITING, f"the answer waits for {wait.name}", wait.details)
+        await run.answer.delivered()
+        rounds = self._calls.decided(run.key)
+        if rounds is None or not rounds.missing or not may_sleep(run, rules):
+            return
+        if (slept := asleep(run, self._calls, rounds)) is not None:
+            raise slept
+
+    async def _tell_results(self) -> None:
         results = self._made.rounds[-1].outcomes
         shown = [{"tool_call_id": one.call_id, "content": one.content[:_SHOWN]} for one in results]
-        await run.answer.notice(TOOL_RESULTS, "the answer goes on with the results of its calls", {"results": shown})
+        await self.run.answer.notice(
+            TOOL_RESULTS, "the answer goes on with the results of its calls", {"results": shown}
+        )
 
     async def _time_out(self) -> None:
         """Decide that the missing results come too late. Those that arrived while no worker read them are not, unless
@@ -198,6 +246,8 @@ class Calling(Stage):
 
     def leave(self, kept: Kept) -> Kept:
         """The calls are part of the turn, and their row goes. Each call has a result, as templates expect."""
+        if self.run.accepted.sleeper is not None:
+            kept = ended(self.run, kept)
         if not self._made.rounds:
             return kept
         rounds = self.run.answer.rounds.without_results(CANCELLED)
@@ -213,6 +263,7 @@ class Calling(Stage):
     def committed(self, outcome: Outcome) -> None:
         del outcome
         self._calls.forget(self.run.key)
+        self.run.ownership.sleepers.settle([(self.run.key, None)])
 
 
 def _with_steps(kept: records.KeptTurn | None, rounds: ToolRounds) -> records.KeptTurn | None:

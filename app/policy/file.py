@@ -303,6 +303,27 @@ class TenantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 yield Mistake(name, f"a limit must be a number of at least 0: {name}")
 
 
+class WaitRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer that has waited for a tool for `park_after_s` sleeps: it is open no longer. So many may sleep at once:
+    of a user, and in each partition of a tenant, of all, and in megabytes of the table. Those beyond wait as without
+    this table, for an hour at most.
+    """
+
+    park_after_s: float = 10.0
+    per_user: int = 64
+    per_tenant: int = 10_000
+    per_partition: int = 100_000
+    mb_per_partition: int = 1024
+
+    def mistakes(self) -> Iterator[Mistake]:
+        """What the types cannot express."""
+        if not 0 <= self.park_after_s < float("inf"):
+            yield Mistake("park_after_s", "park_after_s must be at least 0")
+        for name in ("per_user", "per_tenant", "per_partition", "mb_per_partition"):
+            if getattr(self, name) < 1:
+                yield Mistake(name, f"{name} must be at least 1")
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: dict[str, ModelSpec] = {}
     routes: tuple[Route, ...] = ()
@@ -315,6 +336,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     intake: tuple[IntakeRules, ...] = ()
     egress: tuple[EgressRules, ...] = ()
     pages: tuple[PageRules, ...] = ()
+    waits: WaitRules | None = None
 
     @property
     def names(self) -> list[str]:

@@ -35,6 +35,7 @@ class TopicName(StrEnum):
     TOOL_CALLS = "tool-calls"
     TOOL_RESULTS = "tool-results"
     DEAD_LETTERS = "dead-letters"
+    WAITS = "waits"
 
 
 class KafkaSettings(BaseSettings):

@@ -50,6 +50,8 @@ OUTSIDE = "outside"
 """The category of what the server of an outside model has filtered."""
 TOOL_CALLS = "tool_calls"
 TOOL_RESULTS = "tool_results"
+WAITING = "waiting"
+WOKEN = "woken"
 
 
 class RecalledTurn(msgspec.Struct, frozen=True):
@@ -139,8 +141,9 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     written are the `tool_call_deltas` of `token` events. Neither is part of `text`, and nor is `reasoning`: what the
     model has written before its answer, which the first `token` event has, be it empty, if the two are told apart.
     `prompt_logprobs` of the first `token` event has one entry per token of the prompt but the first. For a raw prompt,
-    `prompt_start` of the first event is the text of that one. A `fence` has no request and no epoch: its own offset is
-    the epoch that it begins.
+    `prompt_start` of the first event is the text of that one. A `copy` repeats tokens that were written before, for
+    readers that have lost them, or come late; who has them takes its epoch alone. A `fence` has no request and no
+    epoch: its own offset is the epoch that it begins.
     """
 
     type: EventType
@@ -164,6 +167,7 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt_logprobs: tuple[Logprob, ...] | None = None
     prompt_start: str | None = None
     reasoning: str | None = None
+    copy: bool = False
 
     @property
     def is_end(self) -> bool:

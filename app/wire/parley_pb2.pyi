@@ -283,7 +283,7 @@ class Logprob(_message.Message):
     def __init__(self, token: _Optional[int] = ..., text: _Optional[str] = ..., logprob: _Optional[float] = ..., top: _Optional[_Iterable[_Union[Logprob, _Mapping]]] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class TokenEvent(_message.Message):
-    __slots__ = ("request_id", "user_id", "conversation_id", "type", "index", "tokens", "text", "epoch", "timestamp", "model_version", "finish_reason", "usage", "error", "notice", "logprobs", "prompt_digest", "tool_calls", "tool_call_deltas", "prompt_logprobs", "prompt_start", "reasoning")
+    __slots__ = ("request_id", "user_id", "conversation_id", "type", "index", "tokens", "text", "epoch", "timestamp", "model_version", "finish_reason", "usage", "error", "notice", "logprobs", "prompt_digest", "tool_calls", "tool_call_deltas", "prompt_logprobs", "prompt_start", "reasoning", "copy")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     CONVERSATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -305,6 +305,7 @@ class TokenEvent(_message.Message):
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_START_FIELD_NUMBER: _ClassVar[int]
     REASONING_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
     conversation_id: str
@@ -326,7 +327,8 @@ class TokenEvent(_message.Message):
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[Logprob]
     prompt_start: str
     reasoning: str
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., type: _Optional[str] = ..., index: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., epoch: _Optional[int] = ..., timestamp: _Optional[int] = ..., model_version: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., error: _Optional[_Union[ErrorInfo, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[Logprob, _Mapping]]] = ..., prompt_digest: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., tool_call_deltas: _Optional[_Iterable[_Union[ToolCallDelta, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[Logprob, _Mapping]]] = ..., prompt_start: _Optional[str] = ..., reasoning: _Optional[str] = ...) -> None: ...
+    copy: bool
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., type: _Optional[str] = ..., index: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ..., epoch: _Optional[int] = ..., timestamp: _Optional[int] = ..., model_version: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., error: _Optional[_Union[ErrorInfo, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., logprobs: _Optional[_Iterable[_Union[Logprob, _Mapping]]] = ..., prompt_digest: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., tool_call_deltas: _Optional[_Iterable[_Union[ToolCallDelta, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[Logprob, _Mapping]]] = ..., prompt_start: _Optional[str] = ..., reasoning: _Optional[str] = ..., copy: _Optional[bool] = ...) -> None: ...
 
 class Timing(_message.Message):
     __slots__ = ("requested_at", "started_at", "first_token_at", "finished_at")

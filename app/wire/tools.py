@@ -11,7 +11,9 @@ from models.interface.chat import ModelCall
 
 MAX_TOOLS = 128
 MAX_TOOL_CALLS = 128
-MAX_TOOL_TIMEOUT_MS = 3_600_000
+MAX_TOOL_TIMEOUT_MS = 30 * 86_400_000
+MAX_OPEN_MS = 3_600_000
+"""How long an answer waits that does not sleep."""
 TOOL_TIMEOUT_MS = 60_000  # of requests that name none
 TOOL_ROUNDS = 8
 """How often one answer may call tools over Kafka."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
 from typing import TYPE_CHECKING
 
 from app.delivery.resume.answer_log import call_id
 from app.features.guard.texts import hidden_steps
+from app.features.waits.sleep import OPEN
 from app.private.mask import Mask
 from app.private.value import PrivateValue
 from app.reader import Answer, ReaderRule
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from tests.faults.verdict import Key, Masks, Verdict
 
 _MOST_HISTORIES = 16
+_MOST_SEEN = 512
 
 
 def judge_texts(
@@ -47,6 +51,7 @@ def judge_texts(
     last: dict[tuple[str, str], int] = {}
     later: Counter[tuple[str, str]] = Counter()
     private: dict[tuple[str, str], list[PrivateValue]] = defaultdict(list)
+    slept: dict[PastTurn, Slept] = {}
     ttl_ms = settings.conversation_ttl_s * 1000
     for key, request in requests.items():
         if key not in turns:
@@ -75,7 +80,7 @@ def judge_texts(
         private[conversation] += turn.private or ()
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
-        for before in candidates:
+        for base, before in ((one, seen) for one in candidates for seen in as_seen(one, slept, at)):
             own = before if not request.get("messages") or request.get("continue_conversation") else []
             seen = [[*first, *own], [*recalled, *own]]
             turns_now: list[PastTurn] = []
@@ -83,18 +88,55 @@ def judge_texts(
                 turns_now += _turns_now(seen, rounds, key, request, turn, tokens, authors, topics, settings, mask)
             remembered += [seen[0]] if turns_now else []
             # A turn with results of calls contains the one that has made them.
-            others = before[:-1] if request.get("tool_results") else before
+            others = base[:-1] if request.get("tool_results") else base
             after += [[*others, now] for now in turns_now]
         if not remembered:
             verdict.changed.append(key)
         elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, mask):
             verdict.wrong_calls.append(key)
-        if turn.answer or turn.reasoning:
+        is_kept = bool(turn.answer or turn.reasoning)
+        if key in verdict.slept and not is_kept:  # what an erasure has hidden was in the conversation until then
+            after = [[*one[:-1], one[-1]._replace(prompt=request.get("prompt") or "")] for one in after]
+        if is_kept or (key in verdict.slept and after):
             unknown = [[*before, PastTurn(turn.prompt, turn.answer)] for before in candidates]
+            if key in verdict.slept:
+                slept |= dict.fromkeys((one[-1] for one in after), Slept(turn.created_at, is_kept=is_kept))
             distinct = dict.fromkeys(map(tuple, after or unknown))
             histories[conversation] = [list(one) for one in distinct][:_MOST_HISTORIES]
             last[conversation] = turn.created_at
             later[conversation] += at > (erased_at or 0) and not request.get("tool_results")
+
+
+@dataclass(frozen=True, slots=True)
+class Slept:
+    """An answer that has slept: when it ended, and whether its turn is remembered."""
+
+    ended_at: int
+    is_kept: bool
+
+
+def as_seen(turns: Sequence[PastTurn], slept: Mapping[PastTurn, Slept], at: int) -> Iterator[list[PastTurn]]:
+    """The histories that a request of this time may have read: turns whose answers have slept may have been open then,
+    in any of their rounds, if they had not ended.
+    """
+    seen = (list(one) for one in islice(product(*(_forms(one, slept.get(one), at) for one in turns)), _MOST_SEEN))
+    return ([turn for turn in one if turn is not None] for one in seen)
+
+
+def _forms(turn: PastTurn, slept: Slept | None, at: int) -> list[PastTurn | None]:
+    if slept is None:
+        return [turn]
+    return [turn if slept.is_kept else None, *(_open_turns(turn) if slept.ended_at >= at else ())]
+
+
+def _open_turns(turn: PastTurn) -> Iterator[PastTurn]:
+    """The turn as it stood while the answer waited for the last call of a round: each call has a result."""
+    for number, step in enumerate(turn.steps):
+        if step.calls:
+            waits = (
+                ChatMessage("tool", OPEN.format(call.name), call_id=call.id, name=call.name) for call in step.calls
+            )
+            yield turn._replace(answer="", steps=(*turn.steps[: number + 1], *waits))
 
 
 def _past(recalled: Iterable[RecalledTurn]) -> list[PastTurn]:

@@ -22,7 +22,19 @@ from app.private.value import PrivateValue
 from app.reader import ReaderRule
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.event import FALLBACK, NO_PLAN, PLAN, RESUMED, TOOL_CALLS, EventType, Plan, RecalledTurn, TokenEvent
+from app.wire.event import (
+    FALLBACK,
+    NO_PLAN,
+    PLAN,
+    RESUMED,
+    TOOL_CALLS,
+    WAITING,
+    WOKEN,
+    EventType,
+    Plan,
+    RecalledTurn,
+    TokenEvent,
+)
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason
@@ -121,6 +133,8 @@ class Verdict:
     """Error events without a cause, and missing ones."""
     wrong_letters: list[Key] = field(default_factory=list)
     """Records without the one dead letter that they had to have, or with one that they had not."""
+    slept: dict[Key, bool] = field(default_factory=dict)
+    """Requests whose answers have said that they wait, and whether that was the last of it."""
     wrong_rows: list[Key] = field(default_factory=list)
     """Turns that are not in Milvus as they are, and rows there that are no turn's."""
 
@@ -286,6 +300,8 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, has_met: HasMet,
         update = rule.read(record.partition, record.offset, event)
         if update is not None and event.notice is not None and event.notice.code == PLAN:
             _judge_plan(msgspec.convert(event.notice.details, Plan), event, verdict, has_met, mixed=mixed)
+        if event.notice is not None and event.notice.code in {WAITING, WOKEN}:
+            verdict.slept[key] = event.notice.code == WAITING
         if update is not None and (update.gap or update.cut is not None):
             verdict.gaps.append(key)
         if update is not None and (event.type is EventType.TOKEN or _calls(event)):
@@ -293,10 +309,11 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, has_met: HasMet,
         if update is not None and event.type is EventType.TOKEN:
             conversation = (event.user_id or "", event.conversation_id or "")
             before = rule.answers[speaking.setdefault(conversation, key)]
-            if speaking[conversation] != key and before.end is None:
+            waits = verdict.slept.get((before.user_id, before.request_id), False)
+            if speaking[conversation] != key and before.end is None and not waits:
                 verdict.out_of_order.append(key)
             speaking[conversation] = key
-        if rule.dropped.repeated > repeated:
+        if rule.dropped.repeated > repeated and not event.copy:
             if not event.is_end or end is None:
                 verdict.repeats.append(key)
             elif _end_of(end) != _end_of(event):
@@ -369,13 +386,17 @@ def _judge_turns(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, Turn
 
 
 def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Verdict) -> None:
-    """Turns of a conversation stand in the order of its requests, those that were stopped in the queue included."""
+    """Turns of a conversation stand in the order of its requests, those that were stopped in the queue included; but
+    for answers that have slept, which end when they end.
+    """
     asked = defaultdict(list)
     for key, request in requests.items():
-        if key in turns:
+        if key in turns and key not in verdict.slept:
             asked[request["user_id"], request.get("conversation_id", "default")].append(key)
     turns_of = defaultdict(list)
     for key, turn in turns.items():
+        if key in verdict.slept:
+            continue
         turns_of[turn.user_id, turn.conversation_id].append(key)
     for conversation, keys in asked.items():
         verdict.out_of_order += [key for key, other in zip(keys, turns_of[conversation], strict=False) if key != other]

@@ -43,6 +43,7 @@ from tests.simulation.limits import wrong_limits
 from tests.simulation.process import Process
 from tests.simulation.results import wrong_results
 from tests.simulation.usage import wrong_usage
+from tests.simulation.waits import wrong_waits
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Simulation
@@ -187,6 +188,12 @@ class Findings:
             for key, _value in partition.ownership.store.scan(Table.CALLS)
             if key != CALLS_PROGRESS
         ]
+        wrong += [
+            f"{key!r} is left in the table of answers that sleep"
+            for _, partition in owners
+            for key, _value in partition.ownership.store.scan(Table.ASLEEP)
+        ]
+        wrong += wrong_waits(self._read("waits"), self._events)
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows(erasures)

@@ -44,6 +44,12 @@ class Load:
     """Share of requests beside which a record comes that no dead letter can hold whole."""
     tools: float = 0.0
     """Share of requests with tools over Kafka."""
+    tool_times_ms: tuple[int, ...] = (2000,)
+    """How long such requests wait for a call, by chance."""
+    tools_late_s: tuple[float, ...] = (0.0,)
+    """How much later results come, by chance."""
+    silent: float = 0.0
+    """Share of requests with tools whose calls nobody answers, so that a cancel alone ends them."""
     recall: float = 0.0
     """Share of requests that ask for related older turns."""
     same: float = 0.0
@@ -102,15 +108,7 @@ class Sending:
                 self.simulation.failing[user, f"r{number}"] = always
             if self.random.random() < load.huge:
                 self.after(at, partial(self.append, "requests", user, b"x" * (MAX_RECORD_BYTES - 100)))
-            if self.random.random() < load.cancels:
-                request["max_tokens"] = 100_000
-                self.simulation.endless.add((user, f"r{number}"))
-                cancel = {"type": "cancel", "request_id": f"r{number}", "user_id": user}
-                self.after(
-                    at + self.random.choice((-0.5, 0.0, 0.3, 3.0)),
-                    partial(self.send, "controls", user, cancel),
-                )
-            elif self.random.random() < load.deadlines:
+            if not self._cancels(at, user, number, request) and self.random.random() < load.deadlines:
                 request["deadline_ms"] = self.random.choice((0, 100, 1000, 5000))
             self._erase_beside(at, user)
             self._delete_beside(at, user, str(request.get("conversation_id", "default")))
@@ -124,6 +122,26 @@ class Sending:
                 good = {**bad, "prompt": "a good one of a known id"}
                 for late, one in ((0.0, bad), (self.random.choice((0.0, 1.0)), {**bad, "prompt": 7}), (0.0, good)):
                     self.after(at + late, partial(self.send, "requests", user, one))
+
+    def _cancels(self, at: float, user: str, number: int, request: dict[str, object]) -> bool:
+        """Whether the request ends by a cancel alone: it would speak for ever, or nobody answers its calls."""
+        load, late_s = self.load, (-0.5, 0.0, 0.3, 3.0)
+        if "tool_mode" in request and self._drawn(load.silent):
+            assert self.simulation.tools is not None
+            self.simulation.tools.silent.add((user, f"r{number}"))
+            request |= {"tool_timeout_ms": 900_000, "max_tokens": 8}
+            late_s = (0.0, 0.3, 1.5, 3.0, 20.0)
+        elif self.random.random() < load.cancels:
+            request["max_tokens"] = 100_000
+        else:
+            return False
+        self.simulation.endless.add((user, f"r{number}"))
+        cancel = {"type": "cancel", "request_id": f"r{number}", "user_id": user}
+        late = self.random.choice(late_s)
+        self.after(at + late, partial(self.send, "controls", user, cancel))
+        if late > _LATEST_S:
+            self.simulation.keep_running(at + late + _LATEST_S)
+        return True
 
     def _comes_from_others(self, at: float, user: str, request: dict[str, object]) -> bool:
         """Whether this request comes by a topic of others."""
@@ -186,5 +204,7 @@ class Sending:
         if self._drawn(self.load.results):
             return {"tools": TOOLS, "conversation_id": f"t{number}"}
         if self._drawn(self.load.tools):
-            return {"tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": 2000}
+            times = self.load.tool_times_ms
+            time_ms = times[0] if len(times) == 1 else self.random.choice(times)
+            return {"tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": time_ms}
         return {"tools": TOOLS} if number % 4 == 3 else {}

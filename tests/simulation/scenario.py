@@ -19,8 +19,20 @@ import msgspec
 from aiokafka import TopicPartition
 
 from app.delivery import open_records
+from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS
-from app.policy.file import DEFAULT_MODEL, NO_POLICY, Arm, CacheRules, Fallback, Policy, Route, TenantRule, When
+from app.policy.file import (
+    DEFAULT_MODEL,
+    NO_POLICY,
+    Arm,
+    CacheRules,
+    Fallback,
+    Policy,
+    Route,
+    TenantRule,
+    WaitRules,
+    When,
+)
 from app.policy.guard_rules import GuardRules
 from app.settings import Settings
 from app.wire.codec import decode
@@ -28,6 +40,7 @@ from app.wire.event import TokenEvent
 from app.wire.ids import partition_for
 from models.interface.generation import Job
 from models.served.paced import VERSION, BytePrompts
+from tables.records import Table
 from tests.faults.verdict import Key
 from tests.simulation import foreign
 from tests.simulation.broker import Broker, Entry
@@ -77,6 +90,8 @@ class Conditions:
     """Judges that never flag the same twice read prompts, and block answers with some words."""
     user_limit: int | None = None
     """Requests that each user may send in a minute."""
+    sleeps_after_s: float | None = None
+    """Answers that wait for tools fall asleep after so long."""
     rounds: int = 32
     """Requests that a partition holds in memory, as a multiple of those that may run."""
 
@@ -126,6 +141,12 @@ def _some_policy(chance: random.Random) -> Policy:
     return Policy(routes=tuple(chance.sample(routes, chance.randint(1, 3))), fallback=fallback, cache=cache)
 
 
+def partition_has_sleepers(partition: Partition) -> bool:
+    if partition.state is not State.OWNED:
+        return False
+    return next(iter(partition.ownership.store.scan(Table.ASLEEP)), None) is not None
+
+
 class Simulation:
     def __init__(
         self,
@@ -137,7 +158,7 @@ class Simulation:
         conditions: Conditions = PLAIN,
     ) -> None:
         self.world = World(seed)
-        self.random = self.world.random
+        self.random, self.began = self.world.random, self.world.now
         self.broker = Broker(self.world)
         self.broker.foreign = dict(foreign.PARTITIONS) if conditions.foreign else {}
         self.group = Group(self.broker, partitions, SESSION_S)
@@ -169,7 +190,7 @@ class Simulation:
             self.start(f"w{number}")
         load = load or Load()
         if load.tools:
-            self.tools = SimToolPrograms(seed, self.broker, self.settings())
+            self.tools = SimToolPrograms(seed, self.broker, self.settings(), load.tools_late_s)
         Sending(self, load).begin()
 
     def _is_deadly(self, job: Job) -> bool:
@@ -221,6 +242,8 @@ class Simulation:
         if self.conditions.user_limit is not None:
             tenants = {"acme": TenantRule(user_requests_per_min=self.conditions.user_limit)}
             policy = msgspec.structs.replace(policy, tenants=tenants)
+        if self.conditions.sleeps_after_s is not None:
+            policy = msgspec.structs.replace(policy, waits=WaitRules(park_after_s=self.conditions.sleeps_after_s))
         if self.conditions.foreign:
             policy = msgspec.structs.replace(policy, intake=foreign.INTAKE, egress=foreign.EGRESS)
         if not (self.masked or self.conditions.moderated):
@@ -280,7 +303,7 @@ class Simulation:
         self.world.run(EPOCH + max(16.0, self._sent_until))
         self._make_peace()
         settled, until = False, self.world.now
-        while not settled and self.world.now < EPOCH + _PEACE_S:
+        while not settled and self.world.now < EPOCH + max(0.0, self._sent_until - 30.0) + _PEACE_S:
             until += 1.0
             self.world.run(until)
             settled = self._settled()
@@ -310,6 +333,8 @@ class Simulation:
 
     def _settled(self) -> bool:
         if self.conditions.foreign and not foreign.is_taken(self.broker):
+            return False
+        if any(partition_has_sleepers(one) for process in self.alive for one in process.partitions):
             return False
         topics = ("requests",) if self.milvus is None else ("requests", "turns", "controls")
         for at in (TopicPartition(topic, number) for topic in topics for number in range(self.partitions)):

@@ -17,7 +17,10 @@ from tests.simulation.broker import Broker
 class SimToolPrograms:
     """`wrong` are the places of results that become dead letters if a worker reads them."""
 
-    def __init__(self, seed: int, broker: Broker, settings: Settings) -> None:
+    def __init__(self, seed: int, broker: Broker, settings: Settings, late_s: tuple[float, ...] = (0.0,)) -> None:
+        self.silent: set[tuple[str, str]] = set()
+        """Requests whose calls get no result."""
+        self._late_s = late_s
         self.wrong: set[tuple[str, int, int]] = set()
         self._random = random.Random(f"tools {seed}")
         self._broker = broker
@@ -34,8 +37,11 @@ class SimToolPrograms:
         entries, self._positions[number] = log.read(self._positions.get(number, 0), 100)
         for entry in entries:
             call = decode(ToolCallRecord, entry.value, entry.headers)
+            if (call.user_id, call.request_id) in self.silent:
+                continue
+            late_s = self._random.choice(self._late_s) if len(self._late_s) > 1 else self._late_s[0]
             for one in planned(call, self._random, self._most):
-                self._broker.world.after(one.after_s, partial(self._send, number, call.user_id, one))
+                self._broker.world.after(late_s + one.after_s, partial(self._send, number, call.user_id, one))
 
     def _send(self, number: int, user: str, one: Planned) -> None:
         offset = self._broker.append(TopicPartition("tool-results", number), user.encode(), one.value)

@@ -174,6 +174,9 @@ class Offsets:
         self._open[offset] = tokens_offset
         return True
 
+    def began(self, offset: int) -> int:
+        return self._open[offset]
+
     def park(self, offset: int) -> None:
         """The open record is parked: nothing is written for it before it is read again."""
         del self._open[offset]

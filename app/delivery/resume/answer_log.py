@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -42,12 +42,15 @@ from models.tools.parser import CallDelta
 from tables.tool_calls import BREAK, NO_ROUNDS, ToolRounds
 
 _LEAST_LOGPROB = -9999.0
+_TOLD_MS = 600_000
+"""An answer that wakes later than this is told again as far as it is."""
 
 
 class AnswerLog:
     """Writes the events of one request, continuing where its former owner stopped.
 
     `first_at` and `ended_at` are Unix milliseconds; `gaps` are the seconds between deltas as the engine produced them.
+    `repeated`: when and from which offset on it was written whole again.
     `tells_reasoning`: events keep the reasoning of the current model apart. `call_ends`: the last letter of each
     call of the current round that readers have seen grow.
     """
@@ -92,16 +95,60 @@ class AnswerLog:
         self.gaps: list[float] = []
         self._wrote_at: float | None = None
         self._beside: Beside | None = None
+        self.repeated: tuple[int, int] | None = None
 
     def go_beside(self, records_of: RecordsOf) -> None:
         """From now on these records go with each event, and with those of a former owner (beside.py)."""
-        owed = [*self._recovered, *filter(None, [self._accepted.former.end])]
+        told = self._accepted.slept_until  # whoever wrote up to there has waited for these records
+        owed = [
+            *(one for one in self._recovered if (one.index or 0) >= told),
+            *filter(None, [self._accepted.former.end]),
+        ]
         self._beside = Beside(self._tokens, self._accepted.key, records_of, owed)
 
     async def send_beside(self, *events: TokenEvent) -> None:
         """Send what goes with these events, and what is owed."""
         if self._beside is not None:
             self._deliveries += await self._beside.send(self._now(), *events)
+
+    def segments(self, ends: Collection[int]) -> tuple[TokenEvent, ...]:
+        """The tokens so far in few events, none of which crosses one of these indexes."""
+        texts = list(zip(self._ends, self._texts, self._reasonings, strict=True))
+        bounds = sorted({one for one in ends if 0 < one < self.index} | {self.index})
+        made, begin = [], 0
+        for bound in bounds if self.index else ():
+            of_it = [one for one in texts if one[0] <= bound]
+            texts = texts[len(of_it) :]
+            written = [one for one in self._recovered if begin <= (one.index or 0) < bound]
+            reasoning = "".join(one[2] for one in of_it)
+            tells = reasoning or self.tells_reasoning or any(one.reasoning is not None for one in written)
+            event = self._accepted.event(
+                EventType.TOKEN,
+                begin,
+                tokens=tuple(self.token_ids[begin:bound]),
+                text="".join(one[1] for one in of_it),
+                reasoning=reasoning if tells else None,
+                model_version=(written[0].model_version if written else None) or self._version,
+                timestamp=self.first_at,
+            )
+            made.append(event)
+            begin = bound
+        return tuple(made)
+
+    async def repeat(self) -> None:
+        """Write again what its rows have of an answer that has slept, if readers may not have it any more: `tokens` may
+        have lost its tail under another owner, and after a while a reader has let it go.
+        """
+        sleeper = self._accepted.sleeper
+        if sleeper is None or (
+            sleeper.head.epoch == self._tokens.epoch and self._now() - sleeper.head.told_at < _TOLD_MS
+        ):
+            return
+        self.repeated = self._now(), self._tokens.position
+        for segment in sleeper.answer.segments:
+            copy = msgspec.structs.replace(segment, copy=True)
+            delivery = await self._tokens.send(copy, self._accepted.record.key, self._trace_headers)
+            self._deliveries.append(delivery)
 
     def write_as(self, model: ServedModel) -> None:
         """This model writes what follows."""

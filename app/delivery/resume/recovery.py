@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable, Mapping
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -18,10 +19,11 @@ from aiokafka.errors import KafkaError
 from app.delivery.accepted import REPLAYED, Former, RequestKey
 from app.delivery.resume.quarantine import Attempt
 from app.kafka.reading import cause_of
+from app.reader.answer import Answer
 from app.reader.rule import ReaderRule
 from app.wire.codec import decode
 from app.wire.error import WireError
-from app.wire.event import PLAN, Notice, Plan, TokenEvent
+from app.wire.event import PLAN, EventType, Notice, Plan, TokenEvent
 
 
 class LostFenceError(KafkaError):
@@ -37,19 +39,50 @@ def with_notice(former: Former, notice: Notice, index: int, at: int) -> Former:
     return former
 
 
+def _adopt(
+    rule: ReaderRule,
+    event: TokenEvent,
+    positions: dict[RequestKey, int],
+    slept: Callable[[RequestKey], Answer | None],
+) -> None:
+    """At the first event of a request that has slept, begin with what its rows have."""
+    if event.user_id is None or event.request_id is None or (event.user_id, event.request_id) in rule.answers:
+        return
+    if (answer := slept((event.user_id, event.request_id))) is not None:
+        rule.adopt(answer)
+        positions[event.user_id, event.request_id] = answer.position
+
+
+def _behind(event: TokenEvent, positions: Mapping[RequestKey, int]) -> TokenEvent:
+    """The event, or nothing but its epoch if the rows of its request have its tokens."""
+    if event.type is EventType.NOTICE or not positions:
+        return event
+    at = positions.get((event.user_id or "", event.request_id or ""), 0)
+    is_known = event.type is EventType.TOKEN and (event.index or 0) < at
+    return TokenEvent(type=EventType.TOKEN, epoch=event.epoch) if is_known else event
+
+
 async def recover(
-    reader: AIOKafkaConsumer, topic_partition: TopicPartition, *, start: int, floor: int, fence: int
+    reader: AIOKafkaConsumer,
+    topic_partition: TopicPartition,
+    *,
+    start: int,
+    floor: int,
+    fence: int,
+    slept: Callable[[RequestKey], Answer | None] = lambda _key: None,
 ) -> dict[RequestKey, Former]:
     """What the log holds of requests that may be unfinished: reads `tokens` from the offset `start` up to the own
     `fence`; `floor` is the newest epoch that began before `start`.
 
-    An answer that began before `start` was finished by then; its remaining events are skipped.
+    An answer that began before `start` was finished by then, or has slept since; its remaining events are skipped, or
+    follow what its rows have of it (`slept`), which is all up to their position.
 
     Raises:
         LostFenceError: the log has lost its tail since the fence was written.
     """
     recovered: dict[RequestKey, Former] = {}
     rule = ReaderRule(remember=sys.maxsize)
+    positions: dict[RequestKey, int] = {}
     # A reader that saw the fence before `start` has already dropped events of older epochs.
     rule.epochs[topic_partition.partition] = floor
     reader.assign([topic_partition])
@@ -66,7 +99,8 @@ async def recover(
                 continue
             try:
                 event = decode(TokenEvent, record.value, record.headers)
-                update = rule.read(record.partition, record.offset, event)
+                _adopt(rule, event, positions, slept)
+                update = rule.read(record.partition, record.offset, _behind(event, positions))
                 if update is not None and event.notice is not None:
                     key = (update.answer.user_id, update.answer.request_id)
                     former = recovered.get(key, REPLAYED)

@@ -1,0 +1,1 @@
+"""Answers that wait without being open: they fall asleep, and wake."""

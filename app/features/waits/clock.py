@@ -1,0 +1,120 @@
+"""Wakes answers whose time is over, and repairs what is left of others.
+
+Heads of rows are scanned once a minute, a thousand in a step. What is due within the next minute and a half is kept in
+a heap, so a wake is late by a step of the event loop. A scan also
+
+    counts      those that sleep, for the limits of the policy
+    repeats     in `tokens` what they have said, before its retention takes it away
+    wakes again those whose waking record is lost, because no worker has run for as long as `requests` keeps it
+    deletes     rows of answers that have ended without their stage
+
+Without answers that sleep, nothing of this runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from app.delivery.accepted import RequestKey
+from app.delivery.commits.commit import Commit
+from app.delivery.partition import Partition
+from app.delivery.sleepers import Held
+from app.features.tool_rounds import TIMED_OUT, ToolsOverKafka
+from app.features.waits.wake import Woken, commit, wake
+from tables import records
+from tables.asleep import Head, Sleep, no_rows
+from tables.records import Table
+
+log = logging.getLogger(__name__)
+
+_SCAN_S = 60.0
+_AT_ONCE = 1000
+_REST_S = 0.02
+_WAKES = 100
+_READ_S = 10.0
+_LOST_MS = 60_000
+"""A woken record reaches `requests` this long after it was decided, at the latest."""
+
+
+class WaitClock:
+    def __init__(self, tools: ToolsOverKafka) -> None:
+        self._tools = tools
+
+    def begin(self, partition: Partition) -> None:
+        """Run until the ownership ends."""
+        partition.spawn(self._run(partition))
+
+    async def _run(self, partition: Partition) -> None:
+        sleepers, clock = partition.ownership.sleepers, asyncio.get_running_loop().time
+        while True:
+            await sleepers.some.wait()
+            await self._scan(partition)
+            scan_at = clock() + _SCAN_S
+            while sleepers.some.is_set() and (left_s := scan_at - clock()) > 0:
+                sleepers.changed.clear()
+                await self._wake_due(partition)
+                if (due := sleepers.next_due) is not None:
+                    left_s = min(left_s, max(0.001, (due - partition.ownership.clock.now()) / 1000))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await sleepers.changed.wait()
+
+    async def _wake_due(self, partition: Partition) -> None:
+        ownership = partition.ownership
+        due = ownership.sleepers.pop_due(ownership.clock.now())
+        if not due:
+            return
+        calls = self._tools.calls_of(ownership)
+        with suppress(TimeoutError):  # a result that is there counts, unless it cannot be read
+            async with asyncio.timeout(_READ_S):
+                await calls.read_to_end()
+        for begin in range(0, len(due), _WAKES):
+            await self._wake(partition, due[begin : begin + _WAKES])
+
+    async def _wake(self, partition: Partition, due: Sequence[RequestKey]) -> None:
+        ownership = partition.ownership
+        calls, now = self._tools.calls_of(ownership), ownership.clock.now()
+        keys = [key for key in due if (head := ownership.sleepers.head(key)) is not None and head.is_due(now)]
+        if not keys:
+            return
+        decided, woken = {}, []
+        for key in keys:
+            rounds = calls.decided(key)
+            if rounds is not None and rounds.missing and rounds.rounds[-1].expires_at <= now:
+                decided[key] = rounds.without_results(TIMED_OUT)
+                woken.append(Woken((calls.decide(key, decided[key]),), ()))
+            woken.append(wake(partition, key))
+        await commit(partition, keys, woken)
+        calls.settle(decided)
+
+    async def _scan(self, partition: Partition) -> None:
+        sleepers, held, is_any = partition.ownership.sleepers, Held(), False
+        for number, (key, head) in enumerate(sleepers.all(), start=1):
+            is_any = True
+            if head.state is Sleep.ASLEEP:
+                held.add(head)
+                sleepers.watch(key, head, partition.ownership.clock.now())
+            elif not sleepers.is_decided(key):
+                await self._repair(partition, key, head)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(_REST_S)
+        sleepers.held = held
+        if not is_any and not sleepers.under_way:
+            sleepers.some.clear()
+            self._tools.calls_of(partition.ownership).rest()
+
+    async def _repair(self, partition: Partition, key: RequestKey, head: Head) -> None:
+        """An answer is awake, and nothing of it is in flight: its record is to come, or there is none."""
+        ownership = partition.ownership
+        if key in ownership.inflight_requests:
+            return
+        if ownership.store.get(Table.ENDED, records.key(*key)) is not None:
+            await partition.commit(Commit(None, no_rows(*key)))
+        elif ownership.watermark.at is not None and head.woken_at + _LOST_MS < ownership.watermark.at:
+            log.warning(
+                "partition %s: the record that wakes request %s is lost; it is woken again", partition.number, key
+            )
+            await commit(partition, [key], [wake(partition, key)])

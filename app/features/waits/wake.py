@@ -1,0 +1,93 @@
+"""Answers that sleep are woken: their record is on `requests` again.
+
+One transaction writes the head of the rows and the record, so that there is one wake for what causes it: the last
+result, the time, a cancel, an erasure. The record is read by the group like any other, so a woken answer is an open
+request like any other: order, slots, attempts and handover know nothing of sleep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from app.delivery.accepted import RequestKey
+from app.delivery.commits.commit import Commit
+from app.delivery.partition import Partition
+from app.delivery.record import REQUESTS, Outgoing, Record
+from app.features.waits.told import told
+from tables.asleep import Sleep
+from tables.erasures import Scope
+from tables.records import Erased, RowChange
+
+WOKEN = "woken"
+"""The header of a record that wakes its answer: how often it was woken. Other readers of `requests` skip it."""
+
+_AT_ONCE = 200
+_AGAIN_S = 0.1
+
+
+class Woken(NamedTuple):
+    changes: tuple[RowChange, ...]
+    outputs: tuple[Outgoing, ...]
+
+
+def wake(partition: Partition, key: RequestKey, *, stops: bool = False) -> Woken:
+    """Decide that the answer wakes; one that `stops` ends as cancelled."""
+    sleepers, settings = partition.ownership.sleepers, partition.context.settings
+    sleeper = sleepers.get(key)
+    assert sleeper is not None
+    head = msgspec.structs.replace(
+        sleeper.head,
+        state=Sleep.AWAKE,
+        woken_at=partition.ownership.clock.now(),
+        wakes=sleeper.head.wakes + 1,
+        is_stopped=sleeper.head.is_stopped or stops,
+    )
+    kept = sleeper.answer
+    headers = (*kept.headers, (WOKEN, str(head.wakes).encode()))
+    record = Outgoing(settings.topic(REQUESTS), kept.key, sleeper.value, headers)
+    return Woken((sleepers.decide(key, head),), (record, told(settings, key, head)))
+
+
+def stop(partition: Partition, key: RequestKey) -> Woken | None:
+    """Decide that the answer ends as cancelled, whether it sleeps or wakes; None if it has not slept."""
+    sleepers = partition.ownership.sleepers
+    head = sleepers.head(key)
+    if head is None:
+        return None
+    if head.state is Sleep.ASLEEP:
+        return wake(partition, key, stops=True)
+    return Woken((sleepers.decide(key, msgspec.structs.replace(head, is_stopped=True)),), ())
+
+
+async def commit(
+    partition: Partition, keys: Iterable[RequestKey], woken: Iterable[Woken], record: Record | None = None
+) -> None:
+    """Commit what is decided about these answers."""
+    sleepers = partition.ownership.sleepers
+    decided = [(key, sleepers.decided(key)) for key in keys]
+    woken = tuple(woken)
+    changes = tuple(change for one in woken for change in one.changes)
+    outputs = tuple(output for one in woken for output in one.outputs)
+    await partition.commit(Commit(record, changes, outputs), urgent=True)
+    sleepers.settle(decided)
+
+
+async def wake_erased(partition: Partition, scope: Scope, mark: Erased) -> None:
+    """Wake what the mark covers, and return when all of it has ended."""
+    sleepers = partition.ownership.sleepers
+    while sleepers.some.is_set():
+        left = [
+            (key, head)
+            for key, head in sleepers.all(scope.user_id)
+            if head.at <= mark.at and scope.includes(scope.user_id, head.conversation_id)
+        ]
+        keys = [key for key, head in left if head.state is Sleep.ASLEEP][:_AT_ONCE]
+        if keys:
+            await commit(partition, keys, [wake(partition, key, stops=True) for key in keys])
+        elif not left and not any(key[0] == scope.user_id for key in sleepers.under_way):
+            return
+        await asyncio.sleep(_AGAIN_S)

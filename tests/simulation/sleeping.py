@@ -1,0 +1,57 @@
+"""Storms among answers that fall asleep while they wait for tools, and what their topics and tables must hold.
+
+Results come seconds or minutes later, or after days in which no worker runs. Several answers of one conversation sleep
+at once, and others are asked meanwhile.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+from tests.simulation.faults import MORE_FAULTS, Fault, inflict_some
+from tests.simulation.load import Load
+from tests.simulation.process import Process
+from tests.simulation.scenario import Conditions, Simulation
+
+_DAY_S = 86_400.0
+
+
+def nobody_works(simulation: Simulation, _process: Process) -> None:
+    """All workers are away for long: for hours, or for two days."""
+    away = simulation.random.choice((60.0, 6 * 3600.0, 2 * _DAY_S))
+    for process in simulation.alive:
+        process.kill()
+        simulation.world.after(away, partial(simulation.start_again, process.name))
+    simulation.keep_running(away + simulation.world.now - simulation.began + 20.0)
+
+
+def sleeping_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """A storm among answers that sleep after some tenths of a second."""
+    chance = random.Random(f"sleeping {seed}")
+    conditions = Conditions(
+        ttl_s=30 * _DAY_S,
+        skew=chance.random() < 0.5,
+        sweep_s=chance.choice((0.3, 3.0)),
+        sleeps_after_s=chance.choice((0.05, 0.4, 1.5)),
+    )
+    load = Load(
+        requests=5 + seed % 8,
+        users=chance.choice((1, 2, 3)),
+        tokens=chance.choice((2, 8)),
+        cancels=0.1,
+        repeats=0.2,
+        deadlines=chance.choice((0.0, 0.2)),
+        erases=chance.choice((0.0, 0.0, 0.2)),
+        deletes=chance.choice((0.0, 0.0, 0.2)),
+        conversations=chance.choice((0, 2)),
+        skewed=chance.choice((0.0, 0.3)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        tools=0.7,
+        tool_times_ms=(2000, 6000, 90_000),
+        tools_late_s=chance.choice(((0.0, 0.5), (0.0, 3.0), (1.0, 20.0, 70.0))),
+        silent=0.1,
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    inflict_some(simulation, (*faults, nobody_works) if chance.random() < 0.3 else faults)
+    return simulation

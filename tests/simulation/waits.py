@@ -1,0 +1,25 @@
+"""The verdict on the topic `waits`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from app.wire.codec import decode
+from app.wire.event import TokenEvent
+from app.wire.waits import WaitRecord
+from tests.simulation.broker import Entry
+
+
+def wrong_waits(entries: Iterable[Entry], events: Iterable[Entry]) -> Iterator[str]:
+    """The newest record of each answer on `waits` says that it has ended, or is a tombstone."""
+    newest = {entry.key: entry for entry in entries}
+    said = {
+        (event.user_id, event.request_id) for event in (decode(TokenEvent, one.value, one.headers) for one in events)
+    }
+    for raw, entry in newest.items():
+        key = tuple(json.loads(raw or b""))
+        if key not in said:
+            yield f"{key} is on `waits` and has said nothing"
+        if entry.value is not None and decode(WaitRecord, entry.value).state != "ended":
+            yield f"{key} is over and stands on `waits` as {decode(WaitRecord, entry.value).state}"
