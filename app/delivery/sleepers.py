@@ -18,7 +18,7 @@ import msgspec
 from app.delivery.accepted import RequestKey
 from app.delivery.record import Record
 from app.reader.answer import Answer
-from app.wire.event import Plan
+from app.wire.event import Plan, TokenEvent
 from tables.asleep import Head, Sleep, Sleeper, head_in, head_row, heads, no_rows, sleeper_in
 from tables.records import RowChange
 from tables.store import PartitionStore
@@ -160,6 +160,11 @@ def answer_of(key: RequestKey, sleeper: Sleeper, partition: int) -> Answer:
     answer.segments.extend(sleeper.answer.segments)
     answer.position = sleeper.answer.position
     return answer
+
+
+def copies_of(sleeper: Sleeper) -> Iterator[TokenEvent]:
+    """The events that say again what the answer has said."""
+    return (msgspec.structs.replace(segment, copy=True) for segment in sleeper.answer.segments)
 
 
 def record_of(sleeper: Sleeper, record: Record) -> Record:

@@ -23,11 +23,13 @@ from app.kafka.topic_config import Bound, Rule, enforce
 from app.policy.check import read_policy
 from app.policy.file import Policy, PolicyError
 from app.settings import Settings
-from app.settings.kafka import SEGMENT_S, TopicName
+from app.settings.kafka import COMPACTION_LAG_S, SEGMENT_S, TopicName
 from app.wire.record_size import MAX_RECORD_BYTES
 
 CONNECT_TIMEOUT_S = 5.0
 LEADERS_TIMEOUT_S = 30.0
+WAITS_S = 32 * 86_400
+"""Longer than an answer waits, so that what has ended leaves the topic and what waits stays."""
 USAGE_S = 32 * 86400
 """Least retention of `usage`: budgets of tenants count by calendar month."""
 
@@ -59,11 +61,13 @@ class TopicSpec:
     by_worker: bool = False  # added in a later version: a worker creates it if it is missing
     is_foreign: bool = False  # others write or read it, and may have chosen its partitions
     is_written: bool = True  # Parley writes to it
+    is_compacted: bool = False  # the newest record of each key stays
 
     @property
     def config(self) -> dict[str, str]:
         return {
-            "cleanup.policy": "delete",
+            "cleanup.policy": "compact,delete" if self.is_compacted else "delete",
+            **({"max.compaction.lag.ms": str(COMPACTION_LAG_S * 1000)} if self.is_compacted else {}),
             "retention.ms": str(self.retention_s * 1000),
             "message.timestamp.type": self.timestamps.value,
             "max.message.bytes": str(MAX_RECORD_BYTES),
@@ -79,6 +83,8 @@ class TopicSpec:
         rules = [Rule("max.message.bytes", str(MAX_RECORD_BYTES), Bound.AT_LEAST)] if self.is_written else []
         if self.timestamps is TimestampType.LOG_APPEND_TIME:
             rules.append(Rule("message.timestamp.type", self.timestamps.value))
+        if self.is_compacted:
+            rules.append(Rule("cleanup.policy", "compact", Bound.INCLUDES))
         return tuple(rules)
 
 
@@ -117,6 +123,7 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
         replace(spec(TopicName.TOOL_CALLS, settings.requests_retention_s), by_worker=True),
         replace(spec(TopicName.TOOL_RESULTS, settings.requests_retention_s), by_worker=True),
         spec(TopicName.DEAD_LETTERS, settings.turns_retention_s),
+        replace(spec(TopicName.WAITS, WAITS_S), by_worker=True, is_compacted=True),
         *([audit] if settings.audit_retention_s else []),
     )
 

@@ -222,16 +222,18 @@ def judge_records(
     has_met: HasMet = lambda _user, _turn: False,
     topics: ToolTopics | None = None,
     masks: Masks = lambda _user, _values: NO_MASK,
+    slept: Iterable[Key] = (),
 ) -> Verdict:
     """`erased`: when the last mark stood that is about a conversation, None without one; `has_met`: whether an erasure
-    has met a recalled turn; `masks` hide values from the model. Workers that are `mixed` do not serve the same models,
-    so before its first token an answer may be routed anew; one that is cancelled before it names the default model, if
-    its own is not here.
+    has met a recalled turn; `masks` hide values from the model; `slept`: answers of which `waits` tells. Workers that
+    are `mixed` do not serve the same models, so before its first token an answer may be routed anew; one that is
+    cancelled before it names the default model, if its own is not here.
     """
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
     asked = _asked(requests, settings, verdict)
     verdict.requests = len(asked)
+    verdict.slept |= dict.fromkeys(slept, False)
     rule = _judge_tokens(tokens, verdict, has_met, mixed=mixed)
     ends = (answer.end for answer in rule.answers.values())
     verdict.errors.update(end.error.code for end in ends if end is not None and end.error is not None)

@@ -43,7 +43,7 @@ from tests.simulation.limits import wrong_limits
 from tests.simulation.process import Process
 from tests.simulation.results import wrong_results
 from tests.simulation.usage import wrong_usage
-from tests.simulation.waits import wrong_waits
+from tests.simulation.waits import slept_by, wrong_waits
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Simulation
@@ -98,6 +98,7 @@ class Findings:
             erased=erasures.stood_at,
             has_met=erasures.has_met,
             masks=self._mask,
+            slept=slept_by(self._read("waits")),
             topics=read_tool_topics(self._read("tool-calls"), self._read("tool-results"), self._sim.settings()),
         )
         for name in ("turn_differs", "wrong_plans", "wrong_calls"):

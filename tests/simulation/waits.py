@@ -8,7 +8,13 @@ from collections.abc import Iterable, Iterator
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.waits import WaitRecord
+from tests.faults.verdict import Key
 from tests.simulation.broker import Entry
+
+
+def slept_by(entries: Iterable[Entry]) -> dict[Key, None]:
+    """The requests of which the topic tells."""
+    return dict.fromkeys(tuple(json.loads(entry.key or b"")) for entry in entries)
 
 
 def wrong_waits(entries: Iterable[Entry], events: Iterable[Entry]) -> Iterator[str]:

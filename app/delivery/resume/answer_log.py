@@ -19,6 +19,7 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.accepted import Accepted
 from app.delivery.resume.beside import Beside, RecordsOf
 from app.delivery.resume.tokens import TokenLog
+from app.delivery.sleepers import copies_of
 from app.wire.error import ErrorCode, shortened
 from app.wire.event import (
     DEGRADED,
@@ -145,8 +146,7 @@ class AnswerLog:
         ):
             return
         self.repeated = self._now(), self._tokens.position
-        for segment in sleeper.answer.segments:
-            copy = msgspec.structs.replace(segment, copy=True)
+        for copy in copies_of(sleeper):
             delivery = await self._tokens.send(copy, self._accepted.record.key, self._trace_headers)
             self._deliveries.append(delivery)
 

@@ -18,15 +18,19 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
+
 from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
-from app.delivery.sleepers import Held
+from app.delivery.sleepers import Held, copies_of
 from app.features.tool_rounds import TIMED_OUT, ToolsOverKafka
+from app.features.waits.told import told
 from app.features.waits.wake import Woken, commit, wake
 from tables import records
 from tables.asleep import Head, Sleep, no_rows
 from tables.records import Table
+from tables.tool_calls import NO_ROUNDS
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +101,7 @@ class WaitClock:
             if head.state is Sleep.ASLEEP:
                 held.add(head)
                 sleepers.watch(key, head, partition.ownership.clock.now())
+                await self._repeat(partition, key, head)
             elif not sleepers.is_decided(key):
                 await self._repair(partition, key, head)
             if number % _AT_ONCE == 0:
@@ -105,6 +110,22 @@ class WaitClock:
         if not is_any and not sleepers.under_way:
             sleepers.some.clear()
             self._tools.calls_of(partition.ownership).rest()
+
+    async def _repeat(self, partition: Partition, key: RequestKey, head: Head) -> None:
+        """Say again what `tokens` will not keep for long. Readers who have it notice nothing."""
+        ownership, settings = partition.ownership, self._tools.settings
+        now, sleeper = ownership.clock.now(), ownership.sleepers.get(key)
+        if sleeper is None or now - head.told_at < settings.tokens_retention_s * 500:
+            return
+        begin, log_of = ownership.token_log.position, ownership.token_log
+        sent = [await log_of.send(segment, sleeper.answer.key) for segment in copies_of(sleeper)]
+        await log_of.delivered(sent)
+        if ownership.sleepers.head(key) != head or ownership.sleepers.is_decided(key):
+            return  # it has woken meanwhile, and is told again when it has to be
+        rounds = self._tools.calls_of(ownership).decided(key) or NO_ROUNDS
+        head = msgspec.structs.replace(head, told_at=now, tokens_offset=begin)
+        change = ownership.sleepers.decide(key, head)
+        await commit(partition, [key], [Woken((change,), (told(settings, key, head, rounds),))])
 
     async def _repair(self, partition: Partition, key: RequestKey, head: Head) -> None:
         """An answer is awake, and nothing of it is in flight: its record is to come, or there is none."""
