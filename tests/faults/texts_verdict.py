@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from tests.faults.verdict import Key, Masks, Verdict
 
 _MOST_HISTORIES = 16
-_MOST_SEEN = 512
+_MOST_SEEN = 2048
+_CLOCKS_MS = 500
+"""What the clocks of the broker and of workers may differ by, and a commit may take."""
 
 
 def judge_texts(
@@ -39,6 +41,7 @@ def judge_texts(
     topics: ToolTopics,
     verdict: Verdict,
     masks: Masks,
+    waits: Mapping[Key, Mapping[str, int]],
 ) -> None:
     """Add the requests with other words to the verdict's `changed`, and those with other calls to `wrong_calls`.
 
@@ -80,7 +83,10 @@ def judge_texts(
         private[conversation] += turn.private or ()
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
-        for base, before in ((one, seen) for one in candidates for seen in as_seen(one, slept, at)):
+        begun_at = turn.created_at
+        if answer is not None and answer.segments and not answer.segments[0].index:
+            begun_at = min(begun_at, answer.segments[0].timestamp or begun_at)
+        for base, before in ((one, seen) for one in candidates for seen in as_seen(one, slept, at, begun_at)):
             own = before if not request.get("messages") or request.get("continue_conversation") else []
             seen = [[*first, *own], [*recalled, *own]]
             turns_now: list[PastTurn] = []
@@ -100,7 +106,8 @@ def judge_texts(
         if is_kept or (key in verdict.slept and after):
             unknown = [[*before, PastTurn(turn.prompt, turn.answer)] for before in candidates]
             if key in verdict.slept:
-                slept |= dict.fromkeys((one[-1] for one in after), Slept(turn.created_at, is_kept=is_kept))
+                ended = Slept(turn.created_at, is_kept=is_kept, since=waits.get(key, {}))
+                slept |= dict.fromkeys((one[-1] for one in after), ended)
             distinct = dict.fromkeys(map(tuple, after or unknown))
             histories[conversation] = [list(one) for one in distinct][:_MOST_HISTORIES]
             last[conversation] = turn.created_at
@@ -109,34 +116,39 @@ def judge_texts(
 
 @dataclass(frozen=True, slots=True)
 class Slept:
-    """An answer that has slept: when it ended, and whether its turn is remembered."""
+    """An answer that has slept: when it ended, whether its turn is remembered, since when it slept for each call."""
 
     ended_at: int
     is_kept: bool
+    since: Mapping[str, int]
 
 
-def as_seen(turns: Sequence[PastTurn], slept: Mapping[PastTurn, Slept], at: int) -> Iterator[list[PastTurn]]:
-    """The histories that a request of this time may have read: turns whose answers have slept may have been open then,
-    in any of their rounds, if they had not ended.
+def as_seen(
+    turns: Sequence[PastTurn], slept: Mapping[PastTurn, Slept], at: int, begun_at: int
+) -> Iterator[list[PastTurn]]:
+    """The histories that a request may have read that was sent `at`, and whose first token was there `begun_at`: turns
+    whose answers have slept may have been open then, in the round that they waited in.
     """
-    seen = (list(one) for one in islice(product(*(_forms(one, slept.get(one), at) for one in turns)), _MOST_SEEN))
+    forms = (list(_forms(one, slept.get(one), at, begun_at)) for one in turns)
+    seen = (list(one) for one in islice(product(*forms), _MOST_SEEN))
     return ([turn for turn in one if turn is not None] for one in seen)
 
 
-def _forms(turn: PastTurn, slept: Slept | None, at: int) -> list[PastTurn | None]:
-    if slept is None:
-        return [turn]
-    return [turn if slept.is_kept else None, *(_open_turns(turn) if slept.ended_at >= at else ())]
-
-
-def _open_turns(turn: PastTurn) -> Iterator[PastTurn]:
-    """The turn as it stood while the answer waited for the last call of a round: each call has a result."""
-    for number, step in enumerate(turn.steps):
-        if step.calls:
-            waits = (
-                ChatMessage("tool", OPEN.format(call.name), call_id=call.id, name=call.name) for call in step.calls
-            )
-            yield turn._replace(answer="", steps=(*turn.steps[: number + 1], *waits))
+def _forms(turn: PastTurn, slept: Slept | None, at: int, begun_at: int) -> Iterator[PastTurn | None]:
+    if slept is None or slept.ended_at - _CLOCKS_MS <= begun_at:
+        yield turn if slept is None or slept.is_kept else None
+    if slept is None or slept.ended_at < at:
+        return
+    rounds = [(number, step) for number, step in enumerate(turn.steps) if step.calls]
+    for number, step in rounds:
+        later = [
+            slept.since[call.id] for at, one in rounds if at > number for call in one.calls if call.id in slept.since
+        ]
+        since = slept.since.get(step.calls[0].id)
+        if since is None or since - _CLOCKS_MS > begun_at or min(later, default=at) + _CLOCKS_MS < at:
+            continue
+        waits = (ChatMessage("tool", OPEN.format(one.name), call_id=one.id, name=one.name) for one in step.calls)
+        yield turn._replace(answer="", steps=(*turn.steps[: number + 1], *waits))
 
 
 def _past(recalled: Iterable[RecalledTurn]) -> list[PastTurn]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
@@ -222,10 +223,10 @@ def judge_records(
     has_met: HasMet = lambda _user, _turn: False,
     topics: ToolTopics | None = None,
     masks: Masks = lambda _user, _values: NO_MASK,
-    slept: Iterable[Key] = (),
+    slept: Mapping[Key, Mapping[str, int]] = MappingProxyType({}),
 ) -> Verdict:
     """`erased`: when the last mark stood that is about a conversation, None without one; `has_met`: whether an erasure
-    has met a recalled turn; `masks` hide values from the model; `slept`: answers of which `waits` tells. Workers that
+    has met a recalled turn; `masks` hide values from the model; `slept`: answers of which `waits` tells, and since when for each call. Workers that
     are `mixed` do not serve the same models, so before its first token an answer may be routed anew; one that is
     cancelled before it names the default model, if its own is not here.
     """
@@ -264,7 +265,7 @@ def judge_records(
     verdict.wrong_plans += wrong_memories(verdict.ever_recalled, written)
     _judge_order(asked, written, verdict)
     if paced:
-        judge_texts(asked, rule, written, settings, erased, topics, verdict, masks)
+        judge_texts(asked, rule, written, settings, erased, topics, verdict, masks, slept)
         verdict.changed += [key for key in asked if key in rule.answers and not is_split(asked[key], rule.answers[key])]
     return verdict
 

@@ -19,7 +19,7 @@ import msgspec
 from aiokafka import TopicPartition
 
 from app.delivery import open_records
-from app.delivery.partition import Partition, State
+from app.delivery.partition import State
 from app.delivery.record import REQUESTS
 from app.policy.file import (
     DEFAULT_MODEL,
@@ -139,12 +139,6 @@ def _some_policy(chance: random.Random) -> Policy:
     fallback = Fallback(chain=(DEFAULT_MODEL, "small"), failures=2, window_s=5, retry_s=2)
     cache = CacheRules(ttl_s=chance.choice((0.5, 5.0)), scope=chance.choice(("user", "tenant")))
     return Policy(routes=tuple(chance.sample(routes, chance.randint(1, 3))), fallback=fallback, cache=cache)
-
-
-def partition_has_sleepers(partition: Partition) -> bool:
-    if partition.state is not State.OWNED:
-        return False
-    return next(iter(partition.ownership.store.scan(Table.ASLEEP)), None) is not None
 
 
 class Simulation:
@@ -334,7 +328,7 @@ class Simulation:
     def _settled(self) -> bool:
         if self.conditions.foreign and not foreign.is_taken(self.broker):
             return False
-        if any(partition_has_sleepers(one) for process in self.alive for one in process.partitions):
+        if self.conditions.sleeps_after_s is not None and self._sleeps():
             return False
         topics = ("requests",) if self.milvus is None else ("requests", "turns", "controls")
         for at in (TopicPartition(topic, number) for topic in topics for number in range(self.partitions)):
@@ -343,6 +337,14 @@ class Simulation:
             if entries and (committed is None or committed.offset <= entries[-1].offset):
                 return False
         return True
+
+    def _sleeps(self) -> bool:
+        """Whether an answer may sleep."""
+        owned = (one for process in self.alive for one in process.partitions if one.state is State.OWNED)
+        stores = {one.number: one.ownership.store for one in owned}
+        return len(stores) < self.partitions or any(
+            next(iter(store.scan(Table.ASLEEP)), None) is not None for store in stores.values()
+        )
 
     def send(
         self, topic: str, user: str, record: dict[str, object], *, skew: float = 0.0, misplaced: bool = False

@@ -12,9 +12,16 @@ from tests.faults.verdict import Key
 from tests.simulation.broker import Entry
 
 
-def slept_by(entries: Iterable[Entry]) -> dict[Key, None]:
-    """The requests of which the topic tells."""
-    return dict.fromkeys(tuple(json.loads(entry.key or b"")) for entry in entries)
+def slept_by(entries: Iterable[Entry]) -> dict[Key, dict[str, int]]:
+    """The requests of which the topic tells, and since when each has slept for the call of this id, by the broker."""
+    found: dict[Key, dict[str, int]] = {}
+    for entry in entries:
+        user, request_id = json.loads(entry.key or b"")
+        calls = found.setdefault((user, request_id), {})
+        record = None if entry.value is None else decode(WaitRecord, entry.value)
+        for wait in () if record is None else record.waits:
+            calls.setdefault(wait.wait_id, entry.timestamp)
+    return found
 
 
 def wrong_waits(entries: Iterable[Entry], events: Iterable[Entry]) -> Iterator[str]:
