@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice, product
 from typing import TYPE_CHECKING
 
 from app.delivery.resume.answer_log import call_id
 from app.features.guard.texts import hidden_steps
-from app.features.waits.sleep import OPEN
 from app.private.mask import Mask
 from app.private.value import PrivateValue
 from app.reader import Answer, ReaderRule
@@ -22,14 +19,12 @@ from models.interface.generation import FinishReason
 from models.served.paced import BytePrompts, called
 from tests.faults.plan_verdict import Author, are_words, authors_of
 from tests.faults.tool_verdict import ToolTopics, possible_turns
+from tests.faults.waits_verdict import Slept, SleptTurns
 
 if TYPE_CHECKING:
     from tests.faults.verdict import Key, Masks, Verdict
 
 _MOST_HISTORIES = 16
-_MOST_SEEN = 2048
-_CLOCKS_MS = 500
-"""What the clocks of the broker and of workers may differ by, and a commit may take."""
 
 
 def judge_texts(
@@ -54,7 +49,7 @@ def judge_texts(
     last: dict[tuple[str, str], int] = {}
     later: Counter[tuple[str, str]] = Counter()
     private: dict[tuple[str, str], list[PrivateValue]] = defaultdict(list)
-    slept: dict[PastTurn, Slept] = {}
+    slept = SleptTurns()
     ttl_ms = settings.conversation_ttl_s * 1000
     for key, request in requests.items():
         if key not in turns:
@@ -83,10 +78,8 @@ def judge_texts(
         private[conversation] += turn.private or ()
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
-        begun_at = turn.created_at
-        if answer is not None and answer.segments and not answer.segments[0].index:
-            begun_at = min(begun_at, answer.segments[0].timestamp or begun_at)
-        for base, before in ((one, seen) for one in candidates for seen in as_seen(one, slept, at, begun_at)):
+        begun_at = _begun_at(turn, answer)
+        for base, before in ((one, seen) for one in candidates for seen in slept.as_seen(one, at, begun_at)):
             own = before if not request.get("messages") or request.get("continue_conversation") else []
             seen = [[*first, *own], [*recalled, *own]]
             turns_now: list[PastTurn] = []
@@ -101,54 +94,21 @@ def judge_texts(
         elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, mask):
             verdict.wrong_calls.append(key)
         is_kept = bool(turn.answer or turn.reasoning)
-        if key in verdict.slept and not is_kept:  # what an erasure has hidden was in the conversation until then
-            after = [[*one[:-1], one[-1]._replace(prompt=request.get("prompt") or "")] for one in after]
+        if key in verdict.slept:
+            after = slept.add(after, request, Slept(turn.created_at, is_kept=is_kept, since=waits.get(key, {})))
         if is_kept or (key in verdict.slept and after):
             unknown = [[*before, PastTurn(turn.prompt, turn.answer)] for before in candidates]
-            if key in verdict.slept:
-                ended = Slept(turn.created_at, is_kept=is_kept, since=waits.get(key, {}))
-                slept |= dict.fromkeys((one[-1] for one in after), ended)
             distinct = dict.fromkeys(map(tuple, after or unknown))
             histories[conversation] = [list(one) for one in distinct][:_MOST_HISTORIES]
             last[conversation] = turn.created_at
             later[conversation] += at > (erased_at or 0) and not request.get("tool_results")
 
 
-@dataclass(frozen=True, slots=True)
-class Slept:
-    """An answer that has slept: when it ended, whether its turn is remembered, since when it slept for each call."""
-
-    ended_at: int
-    is_kept: bool
-    since: Mapping[str, int]
-
-
-def as_seen(
-    turns: Sequence[PastTurn], slept: Mapping[PastTurn, Slept], at: int, begun_at: int
-) -> Iterator[list[PastTurn]]:
-    """The histories that a request may have read that was sent `at`, and whose first token was there `begun_at`: turns
-    whose answers have slept may have been open then, in the round that they waited in.
-    """
-    forms = (list(_forms(one, slept.get(one), at, begun_at)) for one in turns)
-    seen = (list(one) for one in islice(product(*forms), _MOST_SEEN))
-    return ([turn for turn in one if turn is not None] for one in seen)
-
-
-def _forms(turn: PastTurn, slept: Slept | None, at: int, begun_at: int) -> Iterator[PastTurn | None]:
-    if slept is None or slept.ended_at - _CLOCKS_MS <= begun_at:
-        yield turn if slept is None or slept.is_kept else None
-    if slept is None or slept.ended_at < at:
-        return
-    rounds = [(number, step) for number, step in enumerate(turn.steps) if step.calls]
-    for number, step in rounds:
-        later = [
-            slept.since[call.id] for at, one in rounds if at > number for call in one.calls if call.id in slept.since
-        ]
-        since = slept.since.get(step.calls[0].id)
-        if since is None or since - _CLOCKS_MS > begun_at or min(later, default=at) + _CLOCKS_MS < at:
-            continue
-        waits = (ChatMessage("tool", OPEN.format(one.name), call_id=one.id, name=one.name) for one in step.calls)
-        yield turn._replace(answer="", steps=(*turn.steps[: number + 1], *waits))
+def _begun_at(turn: Turn, answer: Answer | None) -> int:
+    """When its first token was there, or later."""
+    first = answer.segments[0] if answer is not None and answer.segments else None
+    at = None if first is None or first.index else first.timestamp
+    return turn.created_at if at is None else min(at, turn.created_at)
 
 
 def _past(recalled: Iterable[RecalledTurn]) -> list[PastTurn]:

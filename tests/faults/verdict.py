@@ -226,9 +226,9 @@ def judge_records(
     slept: Mapping[Key, Mapping[str, int]] = MappingProxyType({}),
 ) -> Verdict:
     """`erased`: when the last mark stood that is about a conversation, None without one; `has_met`: whether an erasure
-    has met a recalled turn; `masks` hide values from the model; `slept`: answers of which `waits` tells, and since when for each call. Workers that
-    are `mixed` do not serve the same models, so before its first token an answer may be routed anew; one that is
-    cancelled before it names the default model, if its own is not here.
+    has met a recalled turn; `masks` hide values from the model; `slept`: answers of which `waits` tells, and since when
+    for each call. Workers that are `mixed` do not serve the same models, so before its first token an answer may be
+    routed anew; one that is cancelled before it names the default model, if its own is not here.
     """
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))

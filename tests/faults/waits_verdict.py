@@ -1,0 +1,64 @@
+"""What later requests of a conversation read of answers that sleep: their turns stand where their requests are, open.
+
+Each call of an open turn has a result, as templates expect: that it waits. Since when it has waited for which call is
+on the topic `waits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, product
+
+from app.features.waits.sleep import OPEN
+from models.interface.chat import ChatMessage, PastTurn
+
+_MOST_SEEN = 2048
+_CLOCKS_MS = 500
+"""What the clocks of the broker and of workers may differ by, and a commit may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slept:
+    """When an answer ended that has slept, whether its turn is remembered, and since when it slept for each call."""
+
+    ended_at: int
+    is_kept: bool
+    since: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SleptTurns:
+    """The turns, as they ended, whose answers have slept."""
+
+    _turns: dict[PastTurn, Slept] = field(default_factory=dict)
+
+    def add(self, histories: list[list[PastTurn]], request: dict, slept: Slept) -> list[list[PastTurn]]:
+        """The histories that end in the turn. An erasure has hidden one that is not kept: it was there until then."""
+        if not slept.is_kept:
+            prompt = request.get("prompt") or ""
+            histories = [[*one[:-1], one[-1]._replace(prompt=prompt)] for one in histories]
+        self._turns.update(dict.fromkeys((one[-1] for one in histories), slept))
+        return histories
+
+    def as_seen(self, turns: Sequence[PastTurn], at: int, begun_at: int) -> Iterator[list[PastTurn]]:
+        """The histories that a request may have read that was sent `at` and had its first token by `begun_at`."""
+        forms = (list(_forms(one, self._turns.get(one), at, begun_at)) for one in turns)
+        seen = (list(one) for one in islice(product(*forms), _MOST_SEEN))
+        return ([turn for turn in one if turn is not None] for one in seen)
+
+
+def _forms(turn: PastTurn, slept: Slept | None, at: int, begun_at: int) -> Iterator[PastTurn | None]:
+    if slept is None or slept.ended_at - _CLOCKS_MS <= begun_at:
+        yield turn if slept is None or slept.is_kept else None
+    if slept is None or slept.ended_at < at:
+        return
+    rounds = [(number, step) for number, step in enumerate(turn.steps) if step.calls]
+    for number, step in rounds:
+        behind = [call.id for place, one in rounds if place > number for call in one.calls]
+        later = [slept.since[name] for name in behind if name in slept.since]
+        since = slept.since.get(step.calls[0].id)
+        if since is None or since - _CLOCKS_MS > begun_at or min(later, default=at) + _CLOCKS_MS < at:
+            continue
+        waits = (ChatMessage("tool", OPEN.format(one.name), call_id=one.id, name=one.name) for one in step.calls)
+        yield turn._replace(answer="", steps=(*turn.steps[: number + 1], *waits))
