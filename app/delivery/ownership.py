@@ -31,8 +31,8 @@ from app.delivery.record import REQUESTS, Record, outgoing
 from app.delivery.resume.pace import TokenProducer
 from app.delivery.resume.recovery import recover
 from app.delivery.resume.tokens import TokenLog
-from app.kafka.broker_clock import BrokerClock
 from app.delivery.sleepers import Sleepers
+from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
 from app.wire.codec import read_request
 from app.wire.error import WireError
