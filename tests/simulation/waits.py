@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
@@ -24,7 +24,7 @@ def slept_by(entries: Iterable[Entry]) -> dict[Key, dict[str, int]]:
     return found
 
 
-def wrong_waits(entries: Iterable[Entry], events: Iterable[Entry]) -> Iterator[str]:
+def wrong_waits(entries: Iterable[Entry], events: Iterable[Entry], torn: Collection[Key]) -> Iterator[str]:
     """The newest record of each answer on `waits` says that it has ended, or is a tombstone."""
     newest = {entry.key: entry for entry in entries}
     said = {
@@ -32,7 +32,7 @@ def wrong_waits(entries: Iterable[Entry], events: Iterable[Entry]) -> Iterator[s
     }
     for raw, entry in newest.items():
         key = tuple(json.loads(raw or b""))
-        if key not in said:
+        if key not in said and key not in torn:
             yield f"{key} is on `waits` and has said nothing"
         if entry.value is not None and decode(WaitRecord, entry.value).state != "ended":
             yield f"{key} is over and stands on `waits` as {decode(WaitRecord, entry.value).state}"

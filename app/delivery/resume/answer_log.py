@@ -19,7 +19,6 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.accepted import Accepted
 from app.delivery.resume.beside import Beside, RecordsOf
 from app.delivery.resume.tokens import TokenLog
-from app.delivery.sleepers import copies_of
 from app.wire.error import ErrorCode, shortened
 from app.wire.event import (
     DEGRADED,
@@ -146,7 +145,8 @@ class AnswerLog:
         ):
             return
         self.repeated = self._now(), self._tokens.position
-        for copy in copies_of(sleeper):
+        for event in self._recovered:
+            copy = msgspec.structs.replace(event, copy=True)
             delivery = await self._tokens.send(copy, self._accepted.record.key, self._trace_headers)
             self._deliveries.append(delivery)
 

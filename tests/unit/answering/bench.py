@@ -31,6 +31,7 @@ from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.quarantine import AttemptCount, lost_attempts
 from app.delivery.resume.recovery import with_notice
 from app.delivery.resume.tokens import TokenLog
+from app.delivery.sleepers import Sleepers
 from app.features.host import WorkerParts
 from app.features.order import features_of
 from app.features.quota.stage import Quota
@@ -113,6 +114,7 @@ class Own:
         self.store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
         self.token_log = Log(self.store)
         self.marks = PartitionMarks(self.store)
+        self.sleepers = Sleepers(self.store)
 
 
 class FreeLanes:

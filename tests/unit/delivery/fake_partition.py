@@ -15,6 +15,7 @@ from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition, State
 from app.delivery.record import Record
 from app.delivery.resume.tokens import TokenLog
+from app.delivery.sleepers import Sleepers
 from app.wire.event import PLAN, EventType, TokenEvent
 from tables import records
 from tables.erasures import PartitionMarks
@@ -76,6 +77,7 @@ class Own:
 
     def __post_init__(self) -> None:
         self.marks = PartitionMarks(self.store)
+        self.sleepers = Sleepers(self.store)
 
     def known(self, key: RequestKey, at: int) -> bool:
         raw = self.store.get(Table.ENDED, records.key(*key))
