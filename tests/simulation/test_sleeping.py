@@ -247,6 +247,14 @@ def test_a_repeat_of_a_request_that_sleeps_begins_nothing(monkeypatch: pytest.Mo
     course.run()
     begun = [event for event in course.events("r") if event.index == 0 and event.tokens and not event.copy]
     assert len(begun) == 1
+    assert sum(event.notice is not None and event.notice.code == "woken" for event in course.events("r")) == 2
+
+
+def test_a_last_result_wakes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Waits(monkeypatch, after_s=5.0)
+    course.send(1.0, request_id="r", **{**ASKED, "max_tokens": 1})
+    course.run()
+    assert (course.events("r")[-1].timestamp or 0) / 1000 - course.simulation.began < 8.0
 
 
 def test_sleepers_hold_back_no_offset_and_no_watermark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,163 @@
+"""That the storms among answers that sleep can fail: each rule of sleeping and waking, broken on purpose, is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from agents import controls, requests, tool_results
+from app.answering.containment import Containment
+from app.answering.run import Asleep, Run
+from app.delivery.inflight import InFlight
+from app.delivery.partition import Partition
+from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.sleepers import Sleepers
+from app.features import tool_rounds
+from app.features.open_calls import OpenCalls
+from app.features.waits import clock, sleep, wake
+from app.features.waits.clock import WaitClock
+from app.features.waits.wake import Woken
+from tables.asleep import Sleep, Sleeper
+from tables.conversations import MemoryRules
+from tables.records import Conversation, KeptTurn
+from tables.tool_calls import row
+from tests.simulation import test_sleeping as directed
+from tests.simulation.mutant import Mutant, find_broken_promise
+from tests.simulation.sleeping import sleeping_storm
+
+_WAKE = wake.wake
+_SLEEPER_OF = sleep._sleeper_of
+_REMEMBER = MemoryRules.remember
+_REMEMBERED = Run.remembered
+
+
+def _writes_no_record(partition: Partition, key: Any, *, stops: bool = False) -> Woken:
+    woken = _WAKE(partition, key, stops=stops)
+    return Woken(woken.changes, woken.outputs[1:])
+
+
+def _stays_asleep(partition: Partition, key: Any, *, stops: bool = False) -> Woken:
+    woken = _WAKE(partition, key, stops=stops)
+    sleepers = partition.ownership.sleepers
+    head = sleepers.head(key)
+    assert head is not None
+    return Woken((sleepers.decide(key, replace(head, state=Sleep.ASLEEP)),), woken.outputs)
+
+
+async def _wakes_nothing(*_: Any) -> None:
+    return
+
+
+def _without(part: str, value: Any) -> Callable[..., Sleeper]:
+    def made(*arguments: Any) -> Sleeper:
+        sleeper = _SLEEPER_OF(*arguments)
+        return replace(sleeper, answer=replace(sleeper.answer, **{part: value}))
+
+    return made
+
+
+def _as_of_its_sleep(*arguments: Any) -> Sleeper:
+    sleeper = _SLEEPER_OF(*arguments)
+    return replace(sleeper, head=replace(sleeper.head, at=sleeper.head.slept_at))
+
+
+def _reads_what_has_come_since(run: Run) -> Any:
+    sleeper = run.accepted.sleeper
+    object.__setattr__(run.accepted, "sleeper", None)
+    try:
+        return _REMEMBERED(run)
+    finally:
+        object.__setattr__(run.accepted, "sleeper", sleeper)
+
+
+async def _releases_late(containment: Containment, partition: Partition, inflight: InFlight, asleep: Asleep) -> None:
+    await partition.commit(asleep.commit, urgent=True)
+    partition.release(inflight)
+    asleep.settle()
+
+
+def _ends_undecided(_calls: OpenCalls, key: Any, _rounds: Any) -> Any:
+    return row(*key, None)
+
+
+def _keeps_the_open_turn(rules: MemoryRules, conversation: Conversation | None, turn: KeptTurn, at: int) -> Any:
+    known = () if conversation is None else conversation.turns
+    if any(one.request_id == turn.request_id for one in known):
+        return conversation
+    return _REMEMBER(rules, conversation, turn, at)
+
+
+def _tells_no_end(_settings: Any, key: Any, head: Any, *_: Any, **__: Any) -> Any:
+    return _TOLD(_settings, key, head)
+
+
+_TOLD = sleep.told
+_EVERYWHERE = ((tool_results, "wake"), (clock, "wake"), (wake, "wake"))
+
+
+def _of_wake(broken: Any, hint: int = 0) -> Mutant:
+    (owner, name), *more = _EVERYWHERE
+    return Mutant(owner, name, broken, sleeping_storm, hint, more=tuple((one, other, broken) for one, other in more))
+
+
+MUTANTS: dict[str, Mutant] = {
+    "a wake writes no record": _of_wake(_writes_no_record),
+    "a woken answer counts as asleep": _of_wake(_stays_asleep),
+    "time wakes nobody": Mutant(WaitClock, "_wake_due", _wakes_nothing, sleeping_storm),
+    "a next owner does not know what was written before the sleep": Mutant(
+        Sleepers, "answer_of", lambda *_: None, sleeping_storm
+    ),
+    "the rows have no tokens": Mutant(AnswerLog, "segments", lambda *_: (), sleeping_storm),
+    "the rows have no time of the request": Mutant(sleep, "_sleeper_of", _as_of_its_sleep, sleeping_storm),
+    "a woken answer reads what has come since": Mutant(Run, "remembered", _reads_what_has_come_since, sleeping_storm),
+    "an answer is in flight until its sleep is committed": Mutant(
+        Containment, "_let_sleep", _releases_late, sleeping_storm
+    ),
+    "a late result revives a row": Mutant(OpenCalls, "end", _ends_undecided, sleeping_storm),
+    "a cancel does not reach an answer that sleeps": Mutant(controls, "stop", lambda *_: None, sleeping_storm),
+    "a next owner does not look for answers that sleep": Mutant(Sleepers, "begin", lambda *_: None, sleeping_storm),
+    "later requests do not see that an answer waits": Mutant(sleep, "_open_turn", lambda *_: (), sleeping_storm),
+    "an open turn stays open": Mutant(MemoryRules, "remember", _keeps_the_open_turn, sleeping_storm),
+    "what was said is not repeated": Mutant(AnswerLog, "repeat", _wakes_nothing, sleeping_storm),
+    "the end of an answer is not told": Mutant(sleep, "told", _tells_no_end, sleeping_storm),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_promise_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_broken_promise(mutant, MUTANTS[mutant], monkeypatch)
+
+
+def test_an_erasure_that_does_not_reach_an_answer_that_sleeps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controls, "wake_erased", _wakes_nothing)
+    with pytest.raises(AssertionError):
+        directed.test_what_a_user_does_reaches_an_answer_that_sleeps(
+            {"type": "erase"}, has_text=False, monkeypatch=monkeypatch
+        )
+
+
+def test_a_repeat_that_wakes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_sleeps_on", lambda ownership, key, _: key in ownership.inflight_requests)
+    with pytest.raises(AssertionError):
+        directed.test_a_repeat_of_a_request_that_sleeps_begins_nothing(monkeypatch)
+
+
+def test_a_wake_that_looks_for_the_model_of_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_rounds, "go_on", _wakes_nothing)
+    with pytest.raises((AssertionError, StopIteration)):
+        directed.test_an_answer_goes_on_with_the_model_that_is_served_when_it_wakes(monkeypatch)
+
+
+def test_a_deadline_that_counts_from_the_wake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sleep, "_sleeper_of", _without("timestamp", 1 << 44))
+    with pytest.raises(AssertionError):
+        directed.test_a_deadline_and_the_time_of_a_call_end_a_sleep(monkeypatch)
+
+
+def test_a_last_result_that_does_not_wake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_results, "_woken", lambda *_: Woken((), ()))
+    with pytest.raises(AssertionError):
+        directed.test_a_last_result_wakes_at_once(monkeypatch)
