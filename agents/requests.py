@@ -7,7 +7,7 @@ record -> not a valid request: an error event, and a dead letter
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -26,7 +26,8 @@ from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt, AttemptCount, lost_attempts
-from app.delivery.sleepers import answer_of, plan_of, record_of
+from app.delivery.sleepers import former_of as with_rows
+from app.delivery.sleepers import record_of
 from app.foreign.source import source_of
 from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
@@ -174,9 +175,7 @@ def _accepted(
     key = (request.user_id, request.request_id)
     former = ownership.former_of(key, record)
     if sleeper is not None:
-        answer = former.answer or answer_of(key, sleeper, partition.number)
-        former = replace(former, answer=answer, plan=plan_of(sleeper, former.plan))
-        at = sleeper.head.at
+        former, at = with_rows(key, sleeper, former, partition.number), sleeper.head.at
     if former.is_replayed:
         attempts = _attempts(partition, key, former)
     asked = at if former.plan.at is None else former.plan.at

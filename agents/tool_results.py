@@ -31,15 +31,13 @@ from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.features.open_calls import OpenCalls
 from app.features.tool_rounds import ToolsOverKafka
-from app.features.waits.told import told
-from app.features.waits.wake import Woken, wake
+from app.features.waits.wake import wake_with
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import ErrorCode, WireError
 from app.wire.tool_records import ToolResultRecord
 from app.wire.validation import check_partition, validate_tool_result
 from tables import records
-from tables.asleep import Sleep
 from tables.erasures import has_marks
 from tables.records import RowChange, Table
 from tables.tool_calls import PROGRESS, ResultsPosition, ToolOutcome, ToolRounds, fits
@@ -109,9 +107,9 @@ class ToolResults:
             except Exception as error:  # noqa: BLE001 - of this record
                 letters.append(letter_of(record, error_of_unexpected(record, error), self._settings))
         progress = RowChange(Table.CALLS, PROGRESS, records.encode(ResultsPosition(position)))
-        woken = [_woken(partition, key, rounds) for key, rounds in decided.items()]
+        woken = [wake_with(partition, key, rounds) for key, rounds in decided.items()]
         sleepers = partition.ownership.sleepers
-        heads = [(key, sleepers.decided(key)) for key in decided]
+        heads = [(key, sleepers.under_way.get(key)) for key in decided]
         rows = (*changes.values(), *(row for one in woken for row in one.changes), progress)
         outputs = (*letters, *(output for one in woken for output in one.outputs))
         await partition.commit(Commit(None, rows, outputs), urgent=bool(changes))
@@ -130,16 +128,6 @@ class ToolResults:
         if not fits(rounds.answered(ToolOutcome(result.tool_call_id, result.content)), beside):
             return WireError(ErrorCode.PROMPT_TOO_LONG, "the results of this answer are too large together")
         return None
-
-
-def _woken(partition: Partition, key: RequestKey, rounds: ToolRounds) -> Woken:
-    """What goes with these rounds of an answer: if it sleeps, it wakes with the last result."""
-    head = partition.ownership.sleepers.head(key)
-    if head is None or head.state is Sleep.AWAKE:
-        return Woken((), ())
-    if rounds.missing:
-        return Woken((), (told(partition.context.settings, key, head, rounds),))
-    return wake(partition, key)
 
 
 def _next_of(partition: Partition) -> int:

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import msgspec
 
 from app.wire.event import NO_PLAN, Plan, TokenEvent
-from tables.records import KeptTurn, RowChange, Table, encode, key, key_parts, prefix_of
+from tables.records import KeptTurn, Row, RowChange, Table, decode_row, encode, key, key_parts, prefix_of
 from tables.store import PartitionStore
 from tables.tool_calls import ToolRounds
 
@@ -39,8 +39,8 @@ class Part(enum.StrEnum):
     MEMORY = "memory"
     ROUNDS = "rounds"
 
-    def key(self, user_id: str, request_id: str) -> bytes:
-        return key(self.value, user_id, request_id)
+    def key(self, *of: str) -> bytes:
+        return key(self.value, *of)
 
 
 class Sleep(enum.StrEnum):
@@ -112,22 +112,14 @@ class Sleeper(msgspec.Struct, frozen=True):
     answer: KeptAnswer
     memory: KeptMemory = KeptMemory()
 
-    def rows(self, user_id: str, request_id: str) -> tuple[RowChange, ...]:
-        values = {
-            Part.WAIT: encode(self.head),
-            Part.RECORD: self.value or b"",
-            Part.ANSWER: encode(self.answer),
-            Part.MEMORY: encode(self.memory),
-        }
-        return tuple(RowChange(Table.ASLEEP, part.key(user_id, request_id), value) for part, value in values.items())
+    def rows(self, *key: str) -> tuple[RowChange, ...]:
+        values = (encode(self.head), self.value or b"", encode(self.answer), encode(self.memory))
+        parts = (Part.WAIT, Part.RECORD, Part.ANSWER, Part.MEMORY)
+        return tuple(RowChange(Table.ASLEEP, part.key(*key), value) for part, value in zip(parts, values, strict=True))
 
 
-def head_row(user_id: str, request_id: str, head: Head) -> RowChange:
-    return RowChange(Table.ASLEEP, Part.WAIT.key(user_id, request_id), encode(head))
-
-
-def rounds_row(user_id: str, request_id: str, rounds: ToolRounds) -> RowChange:
-    return RowChange(Table.ASLEEP, Part.ROUNDS.key(user_id, request_id), encode(rounds))
+def row_of(part: Part, value: Head | ToolRounds, *key: str) -> RowChange:
+    return RowChange(Table.ASLEEP, part.key(*key), encode(value))
 
 
 def no_rows(user_id: str, request_id: str) -> tuple[RowChange, ...]:
@@ -142,24 +134,22 @@ def heads(store: PartitionStore, *user_id: str) -> Iterator[tuple[tuple[str, str
         yield (user, request_id), value
 
 
-def sleeper_in(store: PartitionStore, user_id: str, request_id: str) -> Sleeper | None:
-    def part(one: Part) -> bytes | None:
-        return store.get(Table.ASLEEP, one.key(user_id, request_id))
-
-    head, answer, memory = part(Part.WAIT), part(Part.ANSWER), part(Part.MEMORY)
-    if head is None or answer is None or memory is None:
+def sleeper_in(store: PartitionStore, *key: str) -> Sleeper | None:
+    head, answer = head_in(store, *key), _row_in(store, Part.ANSWER, KeptAnswer, *key)
+    memory = _row_in(store, Part.MEMORY, KeptMemory, *key) or KeptMemory()
+    if head is None or answer is None:
         return None
-    decode = msgspec.json.decode
-    return Sleeper(
-        decode(head, type=Head), part(Part.RECORD), decode(answer, type=KeptAnswer), decode(memory, type=KeptMemory)
-    )
+    return Sleeper(head, store.get(Table.ASLEEP, Part.RECORD.key(*key)), answer, memory)
 
 
-def head_in(store: PartitionStore, user_id: str, request_id: str) -> Head | None:
-    raw = store.get(Table.ASLEEP, Part.WAIT.key(user_id, request_id))
-    return None if raw is None else msgspec.json.decode(raw, type=Head)
+def head_in(store: PartitionStore, *key: str) -> Head | None:
+    return _row_in(store, Part.WAIT, Head, *key)
 
 
-def rounds_in(store: PartitionStore, user_id: str, request_id: str) -> ToolRounds | None:
-    raw = store.get(Table.ASLEEP, Part.ROUNDS.key(user_id, request_id))
-    return None if raw is None else msgspec.json.decode(raw, type=ToolRounds)
+def rounds_in(store: PartitionStore, *key: str) -> ToolRounds | None:
+    return _row_in(store, Part.ROUNDS, ToolRounds, *key)
+
+
+def _row_in(store: PartitionStore, part: Part, row: type[Row], *key: str) -> Row | None:
+    raw = store.get(Table.ASLEEP, part.key(*key))
+    return None if raw is None else decode_row(raw, row)

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 
 from app.delivery.accepted import RequestKey
 from app.delivery.sleepers import Sleepers
+from app.features.waits.schedule import Schedule
 from tables import records
-from tables.asleep import rounds_in, rounds_row
+from tables.asleep import Part, rounds_in, row_of
 from tables.records import RowChange, Table
 from tables.store import PartitionStore
 from tables.tool_calls import ToolRounds, row
@@ -27,6 +28,7 @@ class OpenCalls:
     def __init__(self, store: PartitionStore, sleepers: Sleepers) -> None:
         self.some = asyncio.Event()
         self._store, self._sleepers = store, sleepers
+        self.schedule = Schedule()
         if sleepers.some.is_set():
             self.some.set()
         self._decided: dict[RequestKey, ToolRounds] = {}
@@ -46,7 +48,7 @@ class OpenCalls:
     def decide(self, key: RequestKey, rounds: ToolRounds) -> RowChange:
         """Keep the decision; returns the change to commit."""
         self._decided[key] = rounds
-        return row(*key, rounds) if self._sleepers.head(key) is None else rounds_row(*key, rounds)
+        return row(*key, rounds) if self._sleepers.head(key) is None else row_of(Part.ROUNDS, rounds, *key)
 
     def settle(self, decided: Mapping[RequestKey, ToolRounds]) -> None:
         """These rounds are committed; later decisions may have followed."""

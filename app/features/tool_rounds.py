@@ -190,14 +190,14 @@ class Calling(Stage):
     async def _fall_asleep(self) -> None:
         """Raise `Asleep` unless the answer has to stay open. What decides that is read in the step that raises it."""
         run, rules = self.run, self._tools.waits
-        if rules is None or not may_sleep(run, rules):
+        if rules is None or not may_sleep(run, self._calls, rules):
             return
         waits = waits_of(self._made)
         for wait in waits:
             await run.answer.notice(WAITING, f"the answer waits for {wait.name}", wait.details)
         await run.answer.delivered()
         rounds = self._calls.decided(run.key)
-        if rounds is None or not rounds.missing or not may_sleep(run, rules):
+        if rounds is None or not rounds.missing or not may_sleep(run, self._calls, rules):
             return
         if (slept := asleep(run, self._calls, rounds)) is not None:
             raise slept

@@ -95,7 +95,7 @@ def _tells_no_end(_settings: Any, key: Any, head: Any, *_: Any, **__: Any) -> An
 
 
 _TOLD = sleep.told
-_EVERYWHERE = ((tool_results, "wake"), (clock, "wake"), (wake, "wake"))
+_EVERYWHERE = ((clock, "wake"), (wake, "wake"))
 
 
 def _of_wake(broken: Any, hint: int = 0) -> Mutant:
@@ -110,7 +110,7 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner does not know what was written before the sleep": Mutant(
         Sleepers, "answer_of", lambda *_: None, sleeping_storm
     ),
-    "the rows have no tokens": Mutant(AnswerLog, "segments", lambda *_: (), sleeping_storm),
+    "the rows have no tokens": Mutant(sleep, "segments_of", lambda *_: (), sleeping_storm),
     "the rows have no time of the request": Mutant(sleep, "_sleeper_of", _as_of_its_sleep, sleeping_storm),
     "a woken answer reads what has come since": Mutant(Run, "remembered", _reads_what_has_come_since, sleeping_storm),
     "an answer is in flight until its sleep is committed": Mutant(
@@ -158,6 +158,6 @@ def test_a_deadline_that_counts_from_the_wake_is_found(monkeypatch: pytest.Monke
 
 
 def test_a_last_result_that_does_not_wake_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tool_results, "_woken", lambda *_: Woken((), ()))
+    monkeypatch.setattr(tool_results, "wake_with", lambda *_: Woken((), ()))
     with pytest.raises(AssertionError):
         directed.test_a_last_result_wakes_at_once(monkeypatch)

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -71,7 +71,7 @@ class AnswerLog:
         self._trace_headers = trace_headers
         self._model = model or default
         self._recovered = former.segments if former else []
-        self._version = self._model.model_version
+        self.version = self._model.model_version
         if model is None:
             self.keep_author()
         self.token_ids = list(former.tokens) if former else []
@@ -100,10 +100,8 @@ class AnswerLog:
     def go_beside(self, records_of: RecordsOf) -> None:
         """From now on these records go with each event, and with those of a former owner (beside.py)."""
         told = self._accepted.slept_until  # whoever wrote up to there has waited for these records
-        owed = [
-            *(one for one in self._recovered if (one.index or 0) >= told),
-            *filter(None, [self._accepted.former.end]),
-        ]
+        owed = [one for one in self._recovered if (one.index or 0) >= told]
+        owed += filter(None, [self._accepted.former.end])
         self._beside = Beside(self._tokens, self._accepted.key, records_of, owed)
 
     async def send_beside(self, *events: TokenEvent) -> None:
@@ -111,38 +109,17 @@ class AnswerLog:
         if self._beside is not None:
             self._deliveries += await self._beside.send(self._now(), *events)
 
-    def segments(self, ends: Collection[int]) -> tuple[TokenEvent, ...]:
-        """The tokens so far in few events, none of which crosses one of these indexes."""
-        texts = list(zip(self._ends, self._texts, self._reasonings, strict=True))
-        bounds = sorted({one for one in ends if 0 < one < self.index} | {self.index})
-        made, begin = [], 0
-        for bound in bounds if self.index else ():
-            of_it = [one for one in texts if one[0] <= bound]
-            texts = texts[len(of_it) :]
-            written = [one for one in self._recovered if begin <= (one.index or 0) < bound]
-            reasoning = "".join(one[2] for one in of_it)
-            tells = reasoning or self.tells_reasoning or any(one.reasoning is not None for one in written)
-            event = self._accepted.event(
-                EventType.TOKEN,
-                begin,
-                tokens=tuple(self.token_ids[begin:bound]),
-                text="".join(one[1] for one in of_it),
-                reasoning=reasoning if tells else None,
-                model_version=(written[0].model_version if written else None) or self._version,
-                timestamp=self.first_at,
-            )
-            made.append(event)
-            begin = bound
-        return tuple(made)
+    @property
+    def written(self) -> Iterator[tuple[int, str, str]]:
+        """Each text and reasoning with the token index behind it."""
+        return zip(self._ends, self._texts, self._reasonings, strict=True)
 
     async def repeat(self) -> None:
         """Write again what its rows have of an answer that has slept, if readers may not have it any more: `tokens` may
         have lost its tail under another owner, and after a while a reader has let it go.
         """
-        sleeper = self._accepted.sleeper
-        if sleeper is None or (
-            sleeper.head.epoch == self._tokens.epoch and self._now() - sleeper.head.told_at < _TOLD_MS
-        ):
+        sleeper, epoch = self._accepted.sleeper, self._tokens.epoch
+        if sleeper is None or (sleeper.head.epoch == epoch and self._now() - sleeper.head.told_at < _TOLD_MS):
             return
         self.repeated = self._now(), self._tokens.position
         for event in self._recovered:
@@ -152,14 +129,14 @@ class AnswerLog:
 
     def write_as(self, model: ServedModel) -> None:
         """This model writes what follows."""
-        self._model, self._version = model, model.model_version
+        self._model, self.version = model, model.model_version
 
     def keep_author(self) -> None:
         """The model that has written the tokens so far is not served here; unless another one goes on, the end names
         it.
         """
         if self._recovered:
-            self._version = self._recovered[-1].model_version or self._version
+            self.version = self._recovered[-1].model_version or self.version
 
     def inherit(self, tokens: Sequence[int]) -> None:
         """The current model writes the tokens from `from_index` on. What other models have written of the round before
@@ -229,8 +206,7 @@ class AnswerLog:
 
     @property
     def reasoning_of_round(self) -> str:
-        written = zip(self._reasonings, self._ends, strict=True)
-        return "".join(text for text, end in written if end > self._past_end).removeprefix(BREAK)
+        return "".join(text for end, _, text in self.written if end > self._past_end).removeprefix(BREAK)
 
     def _of_round(self, text: str) -> str:
         return text[len(self._past_text) :].removeprefix(BREAK) if self._past_text else text
@@ -430,7 +406,7 @@ class AnswerLog:
             fields["prompt_digest"] = self.prompt_digest
         if index == 0 and event_type in {EventType.TOKEN, EventType.DONE}:
             fields["prompt_start"] = self._prompt_start
-        return self._accepted.event(event_type, index, model_version=self._version, **fields)
+        return self._accepted.event(event_type, index, model_version=self.version, **fields)
 
     async def _send(self, event: TokenEvent) -> None:
         self._deliveries.append(await self._tokens.send(event, self._accepted.record.key, self._trace_headers))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -24,6 +24,9 @@ from app.reader.rule import ReaderRule
 from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.event import PLAN, EventType, Notice, Plan, TokenEvent
+
+FindSlept = Callable[[RequestKey], Answer | None]
+"""What the rows of an answer that has slept have of it."""
 
 
 class LostFenceError(KafkaError):
@@ -39,27 +42,17 @@ def with_notice(former: Former, notice: Notice, index: int, at: int) -> Former:
     return former
 
 
-def _adopt(
-    rule: ReaderRule,
-    event: TokenEvent,
-    positions: dict[RequestKey, int],
-    slept: Callable[[RequestKey], Answer | None],
-) -> None:
-    """At the first event of a request that has slept, begin with what its rows have."""
-    if event.user_id is None or event.request_id is None or (event.user_id, event.request_id) in rule.answers:
-        return
-    if (answer := slept((event.user_id, event.request_id))) is not None:
-        rule.adopt(answer)
-        positions[event.user_id, event.request_id] = answer.position
+class _Slept(dict[RequestKey, int]):
+    """Up to which index rows have the answers that have slept and that the log knows, too."""
 
-
-def _behind(event: TokenEvent, positions: Mapping[RequestKey, int]) -> TokenEvent:
-    """The event, or nothing but its epoch if the rows of its request have its tokens."""
-    if event.type is EventType.NOTICE or not positions:
-        return event
-    at = positions.get((event.user_id or "", event.request_id or ""), 0)
-    is_known = event.type is EventType.TOKEN and (event.index or 0) < at
-    return TokenEvent(type=EventType.TOKEN, epoch=event.epoch) if is_known else event
+    def unknown_of(self, rule: ReaderRule, event: TokenEvent, slept: FindSlept) -> TokenEvent:
+        """The event, or its epoch alone if rows have its tokens. The first one of an answer adopts what they have."""
+        key = (event.user_id or "", event.request_id or "")
+        if event.user_id is not None and key not in rule.answers and (answer := slept(key)) is not None:
+            rule.adopt(answer)
+            self[key] = answer.position
+        is_known = event.type is EventType.TOKEN and (event.index or 0) < self.get(key, 0)
+        return TokenEvent(type=EventType.TOKEN, epoch=event.epoch) if is_known else event
 
 
 async def recover(
@@ -69,7 +62,7 @@ async def recover(
     start: int,
     floor: int,
     fence: int,
-    slept: Callable[[RequestKey], Answer | None] = lambda _key: None,
+    slept: FindSlept = lambda _key: None,
 ) -> dict[RequestKey, Former]:
     """What the log holds of requests that may be unfinished: reads `tokens` from the offset `start` up to the own
     `fence`; `floor` is the newest epoch that began before `start`.
@@ -82,7 +75,7 @@ async def recover(
     """
     recovered: dict[RequestKey, Former] = {}
     rule = ReaderRule(remember=sys.maxsize)
-    positions: dict[RequestKey, int] = {}
+    of_rows = _Slept()
     # A reader that saw the fence before `start` has already dropped events of older epochs.
     rule.epochs[topic_partition.partition] = floor
     reader.assign([topic_partition])
@@ -98,9 +91,8 @@ async def recover(
             if cause_of(record):
                 continue
             try:
-                event = decode(TokenEvent, record.value, record.headers)
-                _adopt(rule, event, positions, slept)
-                update = rule.read(record.partition, record.offset, _behind(event, positions))
+                event = of_rows.unknown_of(rule, decode(TokenEvent, record.value, record.headers), slept)
+                update = rule.read(record.partition, record.offset, event)
                 if update is not None and event.notice is not None:
                     key = (update.answer.user_id, update.answer.request_id)
                     former = recovered.get(key, REPLAYED)

@@ -23,8 +23,8 @@ import msgspec
 from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
-from app.delivery.sleepers import Held, copies_of
 from app.features.tool_rounds import TIMED_OUT, ToolsOverKafka
+from app.features.waits.schedule import Count
 from app.features.waits.told import told
 from app.features.waits.wake import Woken, commit, wake
 from tables import records
@@ -53,25 +53,26 @@ class WaitClock:
 
     async def _run(self, partition: Partition) -> None:
         sleepers, clock = partition.ownership.sleepers, asyncio.get_running_loop().time
+        schedule = self._tools.calls_of(partition.ownership).schedule
         while True:
             await sleepers.some.wait()
             await self._scan(partition)
             scan_at = clock() + _SCAN_S
             while sleepers.some.is_set() and (left_s := scan_at - clock()) > 0:
-                sleepers.changed.clear()
+                schedule.changed.clear()
                 await self._wake_due(partition)
-                if (due := sleepers.next_due) is not None:
+                if (due := schedule.next_due) is not None:
                     left_s = min(left_s, max(0.001, (due - partition.ownership.clock.now()) / 1000))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left_s):
-                        await sleepers.changed.wait()
+                        await schedule.changed.wait()
 
     async def _wake_due(self, partition: Partition) -> None:
         ownership = partition.ownership
-        due = ownership.sleepers.pop_due(ownership.clock.now())
+        calls = self._tools.calls_of(ownership)
+        due = calls.schedule.pop_due(ownership.sleepers, ownership.clock.now())
         if not due:
             return
-        calls = self._tools.calls_of(ownership)
         with suppress(TimeoutError):  # a result that is there counts, unless it cannot be read
             async with asyncio.timeout(_READ_S):
                 await calls.read_to_end()
@@ -95,21 +96,22 @@ class WaitClock:
         calls.settle(decided)
 
     async def _scan(self, partition: Partition) -> None:
-        sleepers, held, is_any = partition.ownership.sleepers, Held(), False
+        sleepers, count, is_any = partition.ownership.sleepers, Count(), False
+        calls = self._tools.calls_of(partition.ownership)
         for number, (key, head) in enumerate(sleepers.all(), start=1):
             is_any = True
             if head.state is Sleep.ASLEEP:
-                held.add(head)
-                sleepers.watch(key, head, partition.ownership.clock.now())
+                count.add(head)
+                calls.schedule.watch(key, head, partition.ownership.clock.now())
                 await self._repeat(partition, key, head)
-            elif not sleepers.is_decided(key):
+            elif key not in sleepers.under_way:
                 await self._repair(partition, key, head)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(_REST_S)
-        sleepers.held = held
+        calls.schedule.count = count
         if not is_any and not sleepers.under_way:
             sleepers.some.clear()
-            self._tools.calls_of(partition.ownership).rest()
+            calls.rest()
 
     async def _repeat(self, partition: Partition, key: RequestKey, head: Head) -> None:
         """Say again what `tokens` will not keep for long. Readers who have it notice nothing."""
@@ -118,9 +120,10 @@ class WaitClock:
         if sleeper is None or now - head.told_at < settings.tokens_retention_s * 500:
             return
         begin, log_of = ownership.token_log.position, ownership.token_log
-        sent = [await log_of.send(segment, sleeper.answer.key) for segment in copies_of(sleeper)]
+        copies = [msgspec.structs.replace(one, copy=True) for one in sleeper.answer.segments]
+        sent = [await log_of.send(segment, sleeper.answer.key) for segment in copies]
         await log_of.delivered(sent)
-        if ownership.sleepers.head(key) != head or ownership.sleepers.is_decided(key):
+        if ownership.sleepers.head(key) != head or key in ownership.sleepers.under_way:
             return  # it has woken meanwhile, and is told again when it has to be
         rounds = self._tools.calls_of(ownership).decided(key) or NO_ROUNDS
         head = msgspec.structs.replace(head, told_at=now, tokens_offset=begin)

@@ -20,6 +20,7 @@ from app.answering.kept import Kept
 from app.answering.run import Asleep, Run
 from app.delivery.commits.commit import Commit
 from app.features.open_calls import OpenCalls
+from app.features.waits.segments import segments_of
 from app.features.waits.told import ENDED, told, untold
 from app.features.waits.wake import WOKEN as WOKEN_HEADER
 from app.policy.file import DEFAULT_MODEL, WaitRules
@@ -35,7 +36,7 @@ OPEN = "this call waits for {}"
 """What later requests of the conversation read in place of a result."""
 
 
-def may_sleep(run: Run, rules: WaitRules) -> bool:
+def may_sleep(run: Run, calls: OpenCalls, rules: WaitRules) -> bool:
     """Whether nothing keeps the answer open: it is stopped or erased, is too large for its rows, has log probabilities
     (which are not kept), or too many sleep.
     """
@@ -48,9 +49,8 @@ def may_sleep(run: Run, rules: WaitRules) -> bool:
     of_user = (one for one in sleepers.all(request.user_id) if one[1].state is Sleep.ASLEEP)
     if sum(1 for _ in islice(of_user, rules.per_user)) >= rules.per_user:
         return False
-    return sleepers.have_room(
-        request.tenant, of_tenant=rules.per_tenant, of_all=rules.per_partition, size=rules.mb_per_partition << 20
-    )
+    count = calls.schedule.count
+    return count is None or count.has_room(request.tenant, rules)
 
 
 def asleep(run: Run, calls: OpenCalls, rounds: ToolRounds) -> Asleep | None:
@@ -60,6 +60,7 @@ def asleep(run: Run, calls: OpenCalls, rounds: ToolRounds) -> Asleep | None:
     is_long = len(records.encode(sleeper.answer)) > MAX_ANSWER_BYTES
     if is_long or len(sleeper.value or b"") + len(records.key(*key)) > _MAX_VALUE_BYTES:
         return None
+    calls.schedule.add(key, sleeper.head)
     changes = (*sleepers.put(key, sleeper), calls.decide(key, rounds), row(*key, None), *_open_turn(run, rounds))
     commit = Commit(run.accepted.record, changes, (told(run.settings, key, sleeper.head, rounds),))
 
@@ -85,7 +86,7 @@ def _sleeper_of(run: Run, rounds: ToolRounds) -> Sleeper:
         key=record.key,
         headers=tuple((name, value) for name, value in record.headers if name != WOKEN_HEADER),
         plan=answer.plan,
-        segments=answer.segments(ends),
+        segments=segments_of(run, ends),
     )
     head = Head(
         state=Sleep.ASLEEP,

@@ -21,6 +21,7 @@ from app.features.waits.told import told
 from tables.asleep import Sleep
 from tables.erasures import Scope
 from tables.records import Erased, RowChange
+from tables.tool_calls import ToolRounds
 
 WOKEN = "woken"
 """The header of a record that wakes its answer: how often it was woken. Other readers of `requests` skip it."""
@@ -52,6 +53,16 @@ def wake(partition: Partition, key: RequestKey, *, stops: bool = False) -> Woken
     return Woken((sleepers.decide(key, head),), (record, told(settings, key, head)))
 
 
+def wake_with(partition: Partition, key: RequestKey, rounds: ToolRounds) -> Woken:
+    """What goes with these rounds of an answer: if it sleeps, it wakes with the last result."""
+    head = partition.ownership.sleepers.head(key)
+    if head is None or head.state is Sleep.AWAKE:
+        return Woken((), ())
+    if rounds.missing:
+        return Woken((), (told(partition.context.settings, key, head, rounds),))
+    return wake(partition, key)
+
+
 def stop(partition: Partition, key: RequestKey) -> Woken | None:
     """Decide that the answer ends as cancelled, whether it sleeps or wakes; None if it has not slept."""
     sleepers = partition.ownership.sleepers
@@ -68,7 +79,7 @@ async def commit(
 ) -> None:
     """Commit what is decided about these answers."""
     sleepers = partition.ownership.sleepers
-    decided = [(key, sleepers.decided(key)) for key in keys]
+    decided = [(key, sleepers.under_way.get(key)) for key in keys]
     woken = tuple(woken)
     changes = tuple(change for one in woken for change in one.changes)
     outputs = tuple(output for one in woken for output in one.outputs)
