@@ -26,8 +26,7 @@ from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt, AttemptCount, lost_attempts
-from app.delivery.sleepers import former_of as with_rows
-from app.delivery.sleepers import record_of
+from app.delivery.sleepers import former_of, record_of
 from app.foreign.source import source_of
 from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
@@ -175,7 +174,7 @@ def _accepted(
     key = (request.user_id, request.request_id)
     former = ownership.former_of(key, record)
     if sleeper is not None:
-        former, at = with_rows(key, sleeper, former, partition.number), sleeper.head.at
+        former, at = former_of(key, sleeper, former, partition.number), sleeper.head.at
     if former.is_replayed:
         attempts = _attempts(partition, key, former)
     asked = at if former.plan.at is None else former.plan.at

@@ -123,8 +123,8 @@ class ToolResults:
             return WireError(ErrorCode.PROMPT_TOO_LONG, f"the tool's result has {size} bytes, the limit is {most}")
         inflight = partition.ownership.inflight_requests.get((result.user_id, result.request_id))
         head = partition.ownership.sleepers.head((result.user_id, result.request_id))
-        beside = 0 if head is None else head.beside
-        beside = beside if inflight is None or inflight.answer is None else inflight.answer.beside_bytes
+        kept = 0 if head is None else head.beside
+        beside = kept if inflight is None or inflight.answer is None else inflight.answer.beside_bytes
         if not fits(rounds.answered(ToolOutcome(result.tool_call_id, result.content)), beside):
             return WireError(ErrorCode.PROMPT_TOO_LONG, "the results of this answer are too large together")
         return None

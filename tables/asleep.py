@@ -28,9 +28,6 @@ from tables.records import KeptTurn, Row, RowChange, Table, decode_row, encode, 
 from tables.store import PartitionStore
 from tables.tool_calls import ToolRounds
 
-MAX_ANSWER_BYTES = 512 * 1024
-"""Of a `KeptAnswer`: an answer with more stays open, so that each of its segments fits into one event again."""
-
 
 class Part(enum.StrEnum):
     WAIT = "wait"
@@ -105,7 +102,7 @@ class KeptMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Sleeper(msgspec.Struct, frozen=True):
-    """An answer that sleeps or has slept; its rounds are those of its calls (app/features/open_calls.py)."""
+    """An answer that sleeps or has slept, without its rounds."""
 
     head: Head
     value: bytes | None

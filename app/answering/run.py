@@ -46,10 +46,7 @@ class Over(Exception):  # noqa: N818 - no failure: it ends an answer
 
 
 class Asleep(Exception):  # noqa: N818 - no failure: it ends an answer for now
-    """The answer waits, and is open no longer: this commit, which has to be put in the same step, has what it needs.
-
-    `settle` is called when it is committed.
-    """
+    """The answer waits, and is open no longer. The `commit` is put in the same step; `settle` is called behind it."""
 
     def __init__(self, commit: Commit, settle: Callable[[], None]) -> None:
         super().__init__("asleep")

@@ -170,10 +170,6 @@ class Ownership:
         """The request is read again. Nothing of its answer has been written meanwhile."""
         self.offsets[REQUESTS].unpark(offset, self._tokens_from)
 
-    def began(self, record: Record) -> int:
-        """An offset of `tokens` before all events of this open record's answer."""
-        return self.offsets[record.topic].began(record.offset)
-
     @property
     def _tokens_from(self) -> int:
         return self._inherited(self.epoch)[0] if self.resuming else self.token_log.position

@@ -15,7 +15,7 @@ import msgspec
 from app.delivery.accepted import Former, RequestKey
 from app.delivery.record import Record
 from app.reader.answer import Answer
-from tables.asleep import Head, Part, Sleep, Sleeper, head_in, heads, no_rows, row_of, sleeper_in
+from tables.asleep import Head, Part, Sleeper, head_in, heads, no_rows, row_of, sleeper_in
 from tables.records import RowChange
 from tables.store import PartitionStore
 
@@ -42,10 +42,6 @@ class Sleepers:
             sleeper = self._decided[key]
             return None if sleeper is None else sleeper.head
         return head_in(self._store, *key) if self.some.is_set() else None
-
-    def is_asleep(self, key: RequestKey) -> bool:
-        head = self.head(key)
-        return head is not None and head.state is Sleep.ASLEEP
 
     def put(self, key: RequestKey, sleeper: Sleeper) -> tuple[RowChange, ...]:
         """Decide that the answer sleeps."""

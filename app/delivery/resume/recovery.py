@@ -26,7 +26,6 @@ from app.wire.error import WireError
 from app.wire.event import PLAN, EventType, Notice, Plan, TokenEvent
 
 FindSlept = Callable[[RequestKey], Answer | None]
-"""What the rows of an answer that has slept have of it."""
 
 
 class LostFenceError(KafkaError):

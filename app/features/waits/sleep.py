@@ -19,6 +19,7 @@ from app.answering.dialogue import before_of, question_of, steps_of
 from app.answering.kept import Kept
 from app.answering.run import Asleep, Run
 from app.delivery.commits.commit import Commit
+from app.delivery.record import REQUESTS
 from app.features.open_calls import OpenCalls
 from app.features.waits.segments import segments_of
 from app.features.waits.told import ENDED, told, untold
@@ -27,10 +28,12 @@ from app.policy.file import DEFAULT_MODEL, WaitRules
 from app.wire.event import WOKEN
 from app.wire.record_size import MAX_RECORD_BYTES
 from tables import records
-from tables.asleep import MAX_ANSWER_BYTES, Head, KeptAnswer, KeptMemory, Sleep, Sleeper
+from tables.asleep import Head, KeptAnswer, KeptMemory, Sleep, Sleeper
 from tables.records import Conversation, KeptTurn, RowChange, Table
 from tables.tool_calls import ToolOutcome, ToolRounds, row
 
+MAX_ANSWER_BYTES = 512 * 1024
+"""Of a `KeptAnswer`: an answer with more stays open, so that each of its segments fits into one event again."""
 _MAX_VALUE_BYTES = MAX_RECORD_BYTES - (8 << 10)
 OPEN = "this call waits for {}"
 """What later requests of the conversation read in place of a result."""
@@ -100,7 +103,7 @@ def _sleeper_of(run: Run, rounds: ToolRounds) -> Sleeper:
         beside=answer.beside_bytes,
         told_at=now if written is None else written[0],
         epoch=run.ownership.epoch,
-        tokens_offset=run.ownership.began(record) if written is None else written[1],
+        tokens_offset=run.ownership.offsets[REQUESTS].began(record.offset) if written is None else written[1],
     )
     sleeper = Sleeper(head, record.value, kept, KeptMemory(run.memory, run.erased_at))
     size = sum(len(change.value or b"") for change in sleeper.rows(*run.key)) + len(records.encode(rounds))
