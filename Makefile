@@ -105,7 +105,7 @@ proto: $(STAMP)  ## generate the Python of the Protobuf schema
 	$(BIN)/python -P app/wire/generate.py
 
 schemas: $(STAMP)  ## write the published schemas of the topics
-	@for topic in turns usage audit erasures; do \
+	@for topic in turns usage audit erasures waits; do \
 		$(BIN)/parley schema $$topic >deploy/connect/schemas/$$topic-value.json; \
 		$(BIN)/parley schema --avro $$topic >deploy/connect/schemas/$$topic-value.avsc; done
 

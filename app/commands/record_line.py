@@ -18,6 +18,7 @@ from app.wire.request import Request
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
+from app.wire.waits import WaitRecord
 
 _TYPES: dict[str, Any] = {
     "requests": Request,
@@ -29,6 +30,7 @@ _TYPES: dict[str, Any] = {
     "erasures": Erasure,
     "tool-calls": ToolCallRecord,
     "tool-results": ToolResultRecord,
+    "waits": WaitRecord,
 }
 
 

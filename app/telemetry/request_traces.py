@@ -70,6 +70,11 @@ class RequestTraces(Observer):
             span.set_status(Status(StatusCode.ERROR, end.error.code))
         span.end(now)
 
+    def slept(self, partition: int, inflight: InFlight) -> None:  # noqa: ARG002
+        if (span := self._spans.pop(inflight, None)) is not None:
+            span.add_event("asleep")
+            span.end()
+
     def indexed(self, record: Record, turn: Turn, received_ns: int) -> None:
         trace_headers = trace_headers_of(record.headers)
         if not trace_headers:

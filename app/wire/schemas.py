@@ -15,12 +15,14 @@ from app.wire.audit import AuditRecord
 from app.wire.erasure import Erasure
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
+from app.wire.waits import WaitRecord
 
 RECORDS: dict[str, type[msgspec.Struct]] = {
     "turns": Turn,
     "usage": UsageWindow,
     "audit": AuditRecord,
     "erasures": Erasure,
+    "waits": WaitRecord,
 }
 NAMESPACE = "parley.wire.v1"
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"

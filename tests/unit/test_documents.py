@@ -37,7 +37,7 @@ LONGEST_LINE = 180
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
     "CHANGELOG.md": 300,
-    "CONTRIBUTING.md": 2_290,
+    "CONTRIBUTING.md": 2_310,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 480,
@@ -82,6 +82,7 @@ BUDGETS = {
     "docs/settings.md": 1_800,
     "docs/sizing.md": 1_600,
     "docs/topics.md": 850,
+    "docs/waits.md": 600,
     "models/README.md": 1_830,
     "models/demo/checkpoint/README.md": 250,
     "tests/benchmarks/README.md": 1_330,
