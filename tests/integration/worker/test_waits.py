@@ -1,0 +1,79 @@
+"""An answer that sleeps, on a real Kafka and a real RocksDB."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.wire.codec import decode
+from app.wire.waits import WaitRecord
+from models.interface.generation import FinishReason
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.worker.client import PATIENCE_S, Client
+from tests.integration.worker.conftest import StartWorker
+from tests.integration.worker.test_tools_over_kafka import KAFKA, calls_of, expected, result
+
+DAYS: dict[str, Any] = {**KAFKA, "tool_timeout_ms": 20 * 86_400_000}
+
+
+@pytest.fixture(scope="module")
+def worker(start_worker: StartWorker, tmp_path_factory: pytest.TempPathFactory) -> WorkerProcess:
+    policy = tmp_path_factory.mktemp("policy") / "policy.toml"
+    policy.write_text("[waits]\npark_after_s = 0.2\n")
+    return start_worker(policy=policy, partitions=1)
+
+
+async def state_of(client: Client, request_id: str) -> list[str]:
+    """The states of an answer on `waits`, in their order; the key of a tombstone has none."""
+    records = [one for one in await client.records("waits") if request_id in json.loads(one.key or b"[]")]
+    return ["" if one.value is None else decode(WaitRecord, one.value).state for one in records]
+
+
+async def until_it_is(client: Client, request_id: str, state: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while (await state_of(client, request_id))[-1:] != [state]:
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("keeps_data", [True, False])
+async def test_an_answer_sleeps_through_a_kill(worker: WorkerProcess, *, keeps_data: bool) -> None:
+    async with Client(worker.settings) as client:
+        user = client.user()
+        request_id = await client.ask(user, "hello", max_tokens=2, **DAYS)
+        (call,) = await calls_of(client, user)
+        await until_it_is(client, request_id, "asleep")
+        meanwhile = await client.asked(user, "meanwhile", max_tokens=1)
+        assert meanwhile.end is not None
+        worker.kill()
+        if not keeps_data:
+            await asyncio.to_thread(shutil.rmtree, Path(worker.settings.data_dir) / "tables")
+        await asyncio.to_thread(worker.start)
+        await result(client, call, "packed")
+        _, second = await calls_of(client, user, 2)
+        await result(client, second, "sent")
+        answer = await client.answer(user, request_id)
+        assert answer.text == expected("hello", ["packed", "sent"], [1, 1])[0]
+        await until_it_is(client, request_id, "ended")
+        turns = await client.turns_of(user, 2)
+        assert [turn.prompt for turn in turns] == ["meanwhile", "hello"]
+        later = await client.asked(user, "and now?", max_tokens=1)
+        assert later.end is not None
+        assert later.end.finish_reason is FinishReason.LENGTH
+
+
+async def test_a_cancel_ends_an_answer_that_sleeps(worker: WorkerProcess) -> None:
+    async with Client(worker.settings) as client:
+        user = client.user()
+        request_id = await client.ask(user, "hello", max_tokens=2, **DAYS)
+        await until_it_is(client, request_id, "asleep")
+        await client.cancel(user, request_id)
+        answer = await client.answer(user, request_id)
+        assert answer.end is not None
+        assert answer.end.finish_reason is FinishReason.CANCELLED
+        assert answer.text
+        await until_it_is(client, request_id, "ended")
