@@ -40,6 +40,7 @@ _OWN = {
     "tail": "app.commands.tail:tail",
     "topics": "app.commands.topics:topics",
     "usage": "app.commands.usage:usage",
+    "waits": "app.commands.waits:waits",
     "watch": "app.commands.watch:watch",
 }
 _PACKAGES = {"quantize": "deploy/packages/quantize"}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.commands.waits import asleep
 from app.wire.codec import decode
 from app.wire.waits import WaitRecord
 from models.interface.generation import FinishReason
@@ -71,9 +72,12 @@ async def test_a_cancel_ends_an_answer_that_sleeps(worker: WorkerProcess) -> Non
         user = client.user()
         request_id = await client.ask(user, "hello", max_tokens=2, **DAYS)
         await until_it_is(client, request_id, "asleep")
+        (state,) = await asleep(worker.settings, user)
+        assert (state.request_id, [wait.name for wait in state.waits]) == (request_id, ["look_up"])
         await client.cancel(user, request_id)
         answer = await client.answer(user, request_id)
         assert answer.end is not None
         assert answer.end.finish_reason is FinishReason.CANCELLED
         assert answer.text
         await until_it_is(client, request_id, "ended")
+        assert await asleep(worker.settings, user) == []
