@@ -16,7 +16,7 @@ from app.wire.waits import WaitRecord
 
 
 @click.command()
-@click.option("--user", help="Only this user's.")
+@click.option("--user", "-u", help="Only this user's.")
 @click.option("--count", is_flag=True, help="Print how many there are.")
 def waits(user: str | None, *, count: bool) -> None:
     """Print the answers that sleep, one JSON object a line, those that sleep longest first."""

@@ -81,8 +81,12 @@ export class Answer {
 
   /** Append the event: {cut, gap}, or null for what was said already. */
   take(event) {
-    const newer = event.epoch > this.#epoch
+    const newer = event.epoch > this.#epoch || event.copy === true
     const { index } = event
+    if (event.copy && this.#has(event)) {
+      this.#epoch = Math.max(this.#epoch, event.epoch)
+      return null
+    }
     if (!newer && (this.end || index < this.#position)) return null
     if (this.end && sameEnd(this.end, event)) return null
     let cut = null
@@ -95,6 +99,12 @@ export class Answer {
     this.#epoch = event.epoch
     this.#position = nextIndex(event)
     return { cut, gap }
+  }
+
+  #has(event) {
+    const tokens = event.tokens ?? []
+    const known = this.tokens.slice(event.index, nextIndex(event))
+    return nextIndex(event) <= this.#position && known.every((token, at) => token === tokens[at]) && known.length === tokens.length
   }
 
   #cut(index) {

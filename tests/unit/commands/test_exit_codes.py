@@ -26,6 +26,7 @@ NEEDS_KAFKA = [
     "cancel r1 --user ann",
     "erase ann --yes",
     "usage",
+    "waits --count",
     "experiment tone",
     "export --requests default",
     "send records.jsonl --at-once 2",

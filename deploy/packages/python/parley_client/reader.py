@@ -134,10 +134,14 @@ class Answer(Generic[E]):
         Returns None for a duplicate. An event of a higher epoch was written by an owner that knows which events precede
         its fence. If it contradicts accepted events, those are late events of a former owner, which only a reader that
         began after the fence can have accepted: tokens from its index on, an end, or, if it leaves a gap, everything
-        accepted since.
+        accepted since. A copy of tokens that are here changes the epoch alone; any other replaces what is here.
         """
         index, epoch = event.index or 0, event.epoch or 0
-        newer = epoch > self.epoch
+        is_copy = _is_copy(event)
+        newer = epoch > self.epoch or is_copy
+        if is_copy and self._has(event, index):
+            self.epoch = max(self.epoch, epoch)
+            return None
         if not newer and (self.end is not None or index < self.position):
             return None
         if self.end is not None and _same_end(self.end, event):
@@ -155,12 +159,21 @@ class Answer(Generic[E]):
         self.epoch, self.position = epoch, next_index(event)
         return cut, gap
 
+    def _has(self, event: E, index: int) -> bool:
+        known = self.tokens[index : next_index(event)]
+        return next_index(event) <= self.position and known == tuple(event.tokens or ())
+
     def _cut(self, index: int) -> int:
         self.end = None
         while self.segments and next_index(self.segments[-1]) > index:
             self.segments.pop()
         self.position = next_index(self.segments[-1]) if self.segments else 0
         return self.position
+
+
+def _is_copy(event: EventFields) -> bool:
+    """Whether the event repeats what was said before. A `dict` has a method of this name."""
+    return bool(event.get("copy") if isinstance(event, dict) else getattr(event, "copy", False))
 
 
 def _same_end(one: EventFields, again: EventFields) -> bool:
