@@ -194,7 +194,7 @@ class Findings:
             for _, partition in owners
             for key, _value in partition.ownership.store.scan(Table.ASLEEP)
         ]
-        wrong += wrong_waits(self._read("waits"), self._events, self._sim.torn)
+        wrong += wrong_waits(self._read("waits"), self._read("requests"), self._events, self._sim.torn)
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows(erasures)

@@ -27,6 +27,7 @@ from tables.tool_calls import row
 from tests.simulation import test_sleeping as directed
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.sleeping import sleeping_storm
+from tests.simulation.world import LivelockError
 
 _WAKE = wake.wake
 _SLEEPER_OF = sleep._sleeper_of
@@ -106,12 +107,10 @@ def _of_wake(broken: Any, hint: int = 0) -> Mutant:
 MUTANTS: dict[str, Mutant] = {
     "a wake writes no record": _of_wake(_writes_no_record),
     "a woken answer counts as asleep": _of_wake(_stays_asleep),
-    "time wakes nobody": Mutant(WaitClock, "_wake_due", _wakes_nothing, sleeping_storm),
     "a next owner does not know what was written before the sleep": Mutant(
         Sleepers, "answer_of", lambda *_: None, sleeping_storm
     ),
     "the rows have no tokens": Mutant(sleep, "segments_of", lambda *_: (), sleeping_storm),
-    "the rows have no time of the request": Mutant(sleep, "_sleeper_of", _as_of_its_sleep, sleeping_storm),
     "a woken answer reads what has come since": Mutant(Run, "remembered", _reads_what_has_come_since, sleeping_storm),
     "an answer is in flight until its sleep is committed": Mutant(
         Containment, "_let_sleep", _releases_late, sleeping_storm
@@ -161,3 +160,15 @@ def test_a_last_result_that_does_not_wake_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tool_results, "wake_with", lambda *_: Woken((), ()))
     with pytest.raises(AssertionError):
         directed.test_a_last_result_wakes_at_once(monkeypatch)
+
+
+def test_time_that_wakes_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WaitClock, "_wake_due", _wakes_nothing)
+    with pytest.raises((AssertionError, LivelockError)):
+        directed.test_a_deadline_and_the_time_of_a_call_end_a_sleep(monkeypatch)
+
+
+def test_rows_without_the_time_of_the_request_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sleep, "_sleeper_of", _as_of_its_sleep)
+    with pytest.raises(AssertionError):
+        directed.test_days_without_a_worker_lose_nothing(monkeypatch)

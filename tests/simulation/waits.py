@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
+from app.features.waits.wake import WOKEN
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.waits import WaitRecord
+from tables.asleep import Sleep
 from tests.faults.verdict import Key
 from tests.simulation.broker import Entry
 
@@ -24,15 +27,27 @@ def slept_by(entries: Iterable[Entry]) -> dict[Key, dict[str, int]]:
     return found
 
 
-def wrong_waits(entries: Iterable[Entry], events: Iterable[Entry], torn: Collection[Key]) -> Iterator[str]:
-    """The newest record of each answer on `waits` says that it has ended, or is a tombstone."""
-    newest = {entry.key: entry for entry in entries}
-    said = {
-        (event.user_id, event.request_id) for event in (decode(TokenEvent, one.value, one.headers) for one in events)
-    }
-    for raw, entry in newest.items():
-        key = tuple(json.loads(raw or b""))
+def wrong_waits(
+    entries: Collection[Entry], requests: Iterable[Entry], events: Iterable[Entry], torn: Collection[Key]
+) -> Iterator[str]:
+    """Each answer that has slept has ended, and was woken as often as it fell asleep."""
+    told = (decode(TokenEvent, one.value, one.headers) for one in events)
+    said = {(event.user_id, event.request_id) for event in told}
+    slept, newest = Counter[Key](), dict[Key, str]()
+    for entry in entries:
+        user, request_id = json.loads(entry.key or b"")
+        newest[user, request_id] = state = "ended" if entry.value is None else decode(WaitRecord, entry.value).state
+        slept[user, request_id] += state == Sleep.ASLEEP
+    woken = Counter(_key_of(one) for one in requests if any(name == WOKEN for name, _ in one.headers))
+    for key, state in newest.items():
         if key not in said and key not in torn:
             yield f"{key} is on `waits` and has said nothing"
-        if entry.value is not None and decode(WaitRecord, entry.value).state != "ended":
-            yield f"{key} is over and stands on `waits` as {decode(WaitRecord, entry.value).state}"
+        if state != "ended":
+            yield f"{key} is over and stands on `waits` as {state}"
+        if slept[key] != woken[key]:
+            yield f"{key} has slept {slept[key]} times, and was woken {woken[key]} times"
+
+
+def _key_of(request: Entry) -> Key:
+    asked = json.loads(request.value or b"")
+    return asked["user_id"], asked["request_id"]
