@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 70_737,
-    "files of the product": 648,
+    "lines of the product": 71_915,
+    "files of the product": 659,
     "lines of packages beside it": 415,
-    "lines of the core": 8_794,
-    "lines of the tests": 90_045,
-    "words of documents written by hand": 36_560,
+    "lines of the core": 9_192,
+    "lines of the tests": 91_155,
+    "words of documents written by hand": 37_294,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

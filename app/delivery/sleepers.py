@@ -14,7 +14,7 @@ import msgspec
 
 from app.delivery.accepted import Former, RequestKey
 from app.delivery.record import Record
-from app.reader.answer import Answer
+from app.reader.rule import Answer
 from tables.asleep import Head, Part, Sleeper, head_in, heads, no_rows, row_of, sleeper_in
 from tables.records import RowChange
 from tables.store import PartitionStore

@@ -19,8 +19,7 @@ from aiokafka.errors import KafkaError
 from app.delivery.accepted import REPLAYED, Former, RequestKey
 from app.delivery.resume.quarantine import Attempt
 from app.kafka.reading import cause_of
-from app.reader.answer import Answer
-from app.reader.rule import ReaderRule
+from app.reader.rule import Answer, ReaderRule
 from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.event import PLAN, EventType, Notice, Plan, TokenEvent
