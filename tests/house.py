@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 659,
     "lines of packages beside it": 415,
     "lines of the core": 9_192,
-    "lines of the tests": 91_155,
+    "lines of the tests": 91_142,
     "words of documents written by hand": 37_294,
     "loose files in models": 0,
     "circles between rooms of models": 0,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
 
 from app.local.kafka import KafkaCluster
-from tests.conftest import NewSettings
+from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.scripted_worker import ScriptedWorker, scripted_worker
@@ -38,17 +38,32 @@ async def http(gateway: GatewayProcess) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.fixture
-async def scripted(new_settings: NewSettings) -> AsyncIterator[ScriptedWorker]:
-    """A worker without a model, for a gateway that knows the keys of nina and omar."""
+@pytest.fixture(scope="module")
+def keyed(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """The keys of nina and omar."""
     keys = "key-of-nina-0123=nina,key-of-omar-0123=omar"
-    async with scripted_worker(await new_settings(gateway_wait_s=0.1, gateway_api_keys=keys)) as worker:
+    own = {"gateway_wait_s": 0.1, "gateway_requests_per_min": 0, "gateway_api_keys": keys}
+    return module_settings(kafka, tmp_path_factory.mktemp("keyed"), **own)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_worker(keyed: Settings) -> AsyncIterator[ScriptedWorker]:
+    async with scripted_worker(keyed) as worker:
         yield worker
 
 
 @pytest.fixture
-def guarded(scripted: ScriptedWorker, tmp_path: Path) -> Iterator[GatewayProcess]:
+def scripted(shared_worker: ScriptedWorker) -> ScriptedWorker:
+    """A worker without a model. It lives in the event loop of its module, as the tests that take it have to."""
+    shared_worker.requests.clear()
+    shared_worker.controls.clear()
+    return shared_worker
+
+
+@pytest.fixture(scope="module")
+def guarded(keyed: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway before it."""
     constants = {"app.gateway.answers.follow.KEEP_ALIVE_S": 0.1}
-    with GatewayProcess(scripted.settings, tmp_path / "gateway.log", constants=constants) as gateway:
+    with GatewayProcess(keyed, tmp_path_factory.mktemp("gateway") / "gateway.log", constants=constants) as gateway:
         yield gateway
         assert gateway.stop() == 0

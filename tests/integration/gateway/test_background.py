@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,49 +14,18 @@ import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from app.local.kafka import KafkaCluster
-from app.settings import Settings
 from app.settings.kafka import TopicName
 from app.wire.ids import new_request_id, partition_for
 from tests.integration.gateway.events import blocks
 from tests.integration.gateway.gateway_process import GatewayProcess
-from tests.integration.scripted_worker import ScriptedWorker, scripted_worker
+from tests.integration.scripted_worker import ScriptedWorker
 from tests.integration.waiting import until
-from tests.integration.worker.conftest import module_settings
 
 NINA = {"Authorization": "Bearer key-of-nina-0123"}
 OMAR = {"Authorization": "Bearer key-of-omar-0123"}
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(scope="module")
-def settings(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    folder = tmp_path_factory.mktemp("background")
-    keys = "key-of-nina-0123=nina,key-of-omar-0123=omar"
-    return module_settings(kafka, folder, gateway_wait_s=0.1, gateway_requests_per_min=0, gateway_api_keys=keys)
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_worker(settings: Settings) -> AsyncIterator[ScriptedWorker]:
-    async with scripted_worker(settings) as worker:
-        yield worker
-
-
-@pytest.fixture
-def scripted(shared_worker: ScriptedWorker) -> ScriptedWorker:
-    shared_worker.requests.clear()
-    shared_worker.controls.clear()
-    return shared_worker
-
-
-@pytest.fixture(scope="module")
-def guarded(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    constants = {"app.gateway.answers.follow.KEEP_ALIVE_S": 0.1}
-    with GatewayProcess(settings, tmp_path_factory.mktemp("gateway") / "gateway.log", constants=constants) as gateway:
-        yield gateway
-        assert gateway.stop() == 0
 
 
 @pytest_asyncio.fixture(loop_scope="module")

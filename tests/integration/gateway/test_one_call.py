@@ -161,6 +161,7 @@ def test_curl_prints_the_stream(gateway: GatewayProcess) -> None:
         assert sum(len(one.get("tokens") or ()) for one in events) == 4
 
 
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_headers_and_comments_leave_while_the_request_waits(
     scripted: ScriptedWorker, guarded: GatewayProcess, method: str
@@ -187,6 +188,7 @@ async def test_headers_and_comments_leave_while_the_request_waits(
     assert any('"finish_reason":"cancelled"' in line for line in rest)
 
 
+@pytest.mark.asyncio(loop_scope="module")
 async def test_with_keys_a_get_asks_for_the_holder_of_its_key(
     scripted: ScriptedWorker, guarded: GatewayProcess
 ) -> None:

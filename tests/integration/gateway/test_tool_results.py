@@ -18,6 +18,7 @@ from tests.integration.scripted_worker import ScriptedWorker
 
 NINA = {"Authorization": "Bearer key-of-nina-0123"}
 OMAR = {"Authorization": "Bearer key-of-omar-0123"}
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 FIRST = {"tool_call_id": "call-1", "content": "on its way"}
 SECOND = {"tool_call_id": "call-2", "content": "Thursday"}
 
