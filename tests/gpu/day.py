@@ -148,8 +148,9 @@ def _prepare(device: str, wheels: Path | None, out: Path) -> None:
     for wheel in sorted(wheels.glob("*.whl")) if wheels is not None else ():
         with zipfile.ZipFile(wheel) as files:
             files.extractall(carried)
-    sys.path.insert(0, str(carried))  # a step has the paths of this process; what a step starts, the variable's
-    paths = [str(ROOT), str(carried), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    ours = [str(carried), *(str(ROOT / "deploy" / "packages" / name) for name in ("python", "quantize"))]
+    sys.path[:0] = ours  # a step has the paths of this process; what a step starts, the variable's
+    paths = [str(ROOT), *ours, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", PYTHONUNBUFFERED="1")
     if device == "cpu":
