@@ -9,21 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from agents import controls, requests, tool_results
-from app.answering.containment import Containment
-from app.answering.run import Asleep, Run
-from app.delivery.inflight import InFlight
+from app.answering.run import Run
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.sleepers import Sleepers
 from app.features import tool_rounds
-from app.features.open_calls import OpenCalls
 from app.features.waits import clock, sleep, wake
 from app.features.waits.clock import WaitClock
 from app.features.waits.wake import Woken
 from tables.asleep import Sleep, Sleeper
 from tables.conversations import MemoryRules
 from tables.records import Conversation, KeptTurn
-from tables.tool_calls import row
 from tests.simulation import test_sleeping as directed
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.sleeping import sleeping_storm
@@ -74,16 +70,6 @@ def _reads_what_has_come_since(run: Run) -> Any:
         object.__setattr__(run.accepted, "sleeper", sleeper)
 
 
-async def _releases_late(containment: Containment, partition: Partition, inflight: InFlight, asleep: Asleep) -> None:
-    await partition.commit(asleep.commit, urgent=True)
-    partition.release(inflight)
-    asleep.settle()
-
-
-def _ends_undecided(_calls: OpenCalls, key: Any, _rounds: Any) -> Any:
-    return row(*key, None)
-
-
 def _keeps_the_open_turn(rules: MemoryRules, conversation: Conversation | None, turn: KeptTurn, at: int) -> Any:
     known = () if conversation is None else conversation.turns
     if any(one.request_id == turn.request_id for one in known):
@@ -112,15 +98,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "the rows have no tokens": Mutant(sleep, "segments_of", lambda *_: (), sleeping_storm),
     "a woken answer reads what has come since": Mutant(Run, "remembered", _reads_what_has_come_since, sleeping_storm),
-    "an answer is in flight until its sleep is committed": Mutant(
-        Containment, "_let_sleep", _releases_late, sleeping_storm
-    ),
-    "a late result revives a row": Mutant(OpenCalls, "end", _ends_undecided, sleeping_storm),
     "a cancel does not reach an answer that sleeps": Mutant(controls, "stop", lambda *_: None, sleeping_storm),
     "a next owner does not look for answers that sleep": Mutant(Sleepers, "begin", lambda *_: None, sleeping_storm),
     "later requests do not see that an answer waits": Mutant(sleep, "_open_turn", lambda *_: (), sleeping_storm),
     "an open turn stays open": Mutant(MemoryRules, "remember", _keeps_the_open_turn, sleeping_storm),
-    "what was said is not repeated": Mutant(AnswerLog, "repeat", _wakes_nothing, sleeping_storm),
     "the end of an answer is not told": Mutant(sleep, "told", _tells_no_end, sleeping_storm),
 }
 
@@ -170,5 +151,11 @@ def test_time_that_wakes_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_rows_without_the_time_of_the_request_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sleep, "_sleeper_of", _as_of_its_sleep)
+    with pytest.raises(AssertionError):
+        directed.test_days_without_a_worker_lose_nothing(monkeypatch)
+
+
+def test_what_was_said_and_is_not_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AnswerLog, "repeat", _wakes_nothing)
     with pytest.raises(AssertionError):
         directed.test_days_without_a_worker_lose_nothing(monkeypatch)
