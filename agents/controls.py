@@ -1,4 +1,5 @@
-"""The agent on `controls`: cancels requests, erases users and conversations, and audits what gateways report.
+"""The agent on `controls`: cancels requests, decides about calls that wait for an approval, erases users and
+conversations, and audits what gateways report.
 
 An erasure is of a user, or of one conversation (`Scope`). It takes these steps. After a crash the record is read again
 and the steps are repeated:
@@ -36,11 +37,13 @@ from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import commit_of_letter
 from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, Outgoing, Record, outgoing
+from app.features.tool_rounds import ToolsOverKafka
+from app.features.waits.approvals import decide
 from app.features.waits.wake import commit as commit_woken
 from app.features.waits.wake import stop, wake_erased
 from app.settings import Settings
 from app.wire.codec import FORWARDED, decode, is_forwarded
-from app.wire.control import Audit, Cancel, Control, Erase, EraseConversation, erase
+from app.wire.control import Audit, Cancel, Control, Decide, Erase, EraseConversation, erase
 from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.validation import check_partition, validate_control
@@ -62,6 +65,7 @@ class Controls:
     settings: Settings
     cancels: Cancels
     turns: Turns
+    tools: ToolsOverKafka
     forget: Callable[[str], None] = lambda _user: None
     _erasing: dict[tuple[int, int], float] = field(default_factory=dict, init=False)
 
@@ -82,8 +86,16 @@ class Controls:
             case Erase() | EraseConversation():
                 scope = Scope(control.user_id, control.conversation_id)
                 partition.spawn(self._erase(partition, record, scope), about=record)
+            case Decide():
+                partition.spawn(self._decide(partition, record, control), about=record)
             case Audit():
                 partition.spawn(partition.commit(Commit(record, audit=audit_of_gateway(control))), about=record)
+
+    async def _decide(self, partition: Partition, record: Record, decision: Decide) -> None:
+        try:
+            await decide(partition, self.tools.calls_of(partition.ownership), record, decision)
+        except WireError as error:
+            await partition.commit(commit_of_letter(record, error, self.settings))
 
     def _cancel(self, partition: Partition, record: Record, cancel: Cancel) -> None:
         key = (cancel.user_id, cancel.request_id)

@@ -31,7 +31,7 @@ from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.features.open_calls import OpenCalls
 from app.features.tool_rounds import ToolsOverKafka
-from app.features.waits.wake import wake_with
+from app.features.waits.wake import beside_of, wake_with
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import ErrorCode, WireError
@@ -121,10 +121,7 @@ class ToolResults:
         size, most = len(result.content.encode()), self._settings.max_prompt_bytes
         if size > most:
             return WireError(ErrorCode.PROMPT_TOO_LONG, f"the tool's result has {size} bytes, the limit is {most}")
-        inflight = partition.ownership.inflight_requests.get((result.user_id, result.request_id))
-        head = partition.ownership.sleepers.head((result.user_id, result.request_id))
-        kept = 0 if head is None else head.beside
-        beside = kept if inflight is None or inflight.answer is None else inflight.answer.beside_bytes
+        beside = beside_of(partition, (result.user_id, result.request_id))
         if not fits(rounds.answered(ToolOutcome(result.tool_call_id, result.content)), beside):
             return WireError(ErrorCode.PROMPT_TOO_LONG, "the results of this answer are too large together")
         return None
@@ -147,7 +144,8 @@ def _rounds_without(partition: Partition, calls: OpenCalls, result: ToolResultRe
     has_ended = store.get(Table.ENDED, records.key(*key)) is not None
     if rounds is None and (has_ended or has_marks(store, result.user_id)):
         return None
-    if rounds is None or all(call.id != result.tool_call_id for call in rounds.calls):
+    made = () if rounds is None else {call.id for call in rounds.calls} - {call.id for call in rounds.asked_calls}
+    if rounds is None or result.tool_call_id not in made:
         raise WireError(
             ErrorCode.NOT_FOUND,
             f"tool_call_id: request {result.request_id} of {result.user_id} has no call {result.tool_call_id}",

@@ -162,7 +162,7 @@ class Worker:
         containment = Containment(Pipeline(settings, models, rules, batches, switch), observer)
         cancels = Cancels()
         self._turns = Turns(settings, self._index, UNOBSERVED if loaded.embedder is None else observer)
-        self._controls = Controls(settings, cancels, self._turns, self._forget)
+        self._controls = Controls(settings, cancels, self._turns, self.features.tools, self._forget)
         self.agents: dict[str, Receive] = {
             REQUESTS: Requests(settings, containment, cancels, observer).receive,
             CONTROLS: self._controls.receive,

@@ -48,7 +48,8 @@ class Sleep(enum.StrEnum):
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of an answer that has slept, without its texts.
 
-    until: When it is woken at the latest.
+    until: When it is woken at the latest, or its clock decides about one of its calls.
+    deadline: When its request ends in any case.
     at: The time as of which its request sees its conversation.
     slept_at, woken_at, wakes: The last time of each, and how often it was woken.
     is_stopped: It is woken to end as cancelled.
@@ -65,6 +66,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     slept_at: int
     since: int
     tenant: str | None = None
+    deadline: int | None = None
     woken_at: int = 0
     wakes: int = 0
     is_stopped: bool = False

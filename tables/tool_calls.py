@@ -14,6 +14,10 @@ results. Times are Unix milliseconds of the broker's clock.
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+from typing import Any
+
 import msgspec
 
 from models.interface.chat import ChatMessage, ModelCall
@@ -38,6 +42,43 @@ class ToolOutcome(msgspec.Struct, frozen=True):
     content: str
 
 
+class ApprovalState(enum.StrEnum):
+    """`asked` until somebody has decided, or the time is over."""
+
+    ASKED = "asked"
+    APPROVED = "approved"
+    EDITED = "edited"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+
+
+class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of a call that is made only once somebody has approved it. A call that is `asked` is on no topic.
+
+    by: The desk that may approve, or `user`.
+    until: When its time is over; once the call is made, that of its tool.
+    time_ms: How long the tool has.
+    is_made_at_last: It is made if nobody decides.
+    parameters: The schema of its arguments.
+    decided_by: Who has decided.
+    asked: The arguments of the model, if they were edited.
+    """
+
+    call_id: str
+    by: str
+    until: int
+    time_ms: int
+    is_made_at_last: bool = False
+    parameters: dict[str, Any] | None = None
+    state: ApprovalState = ApprovalState.ASKED
+    decided_by: str = ""
+    asked: str | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        return self.state is ApprovalState.ASKED
+
+
 class ToolRound(msgspec.Struct, frozen=True):
     """A round that ended in `calls`: `reasoning` and `text`, and how many tokens the answer has up to its `end`."""
 
@@ -49,6 +90,21 @@ class ToolRound(msgspec.Struct, frozen=True):
     expires_at: int
     outcomes: tuple[ToolOutcome, ...] = ()
     reasoning: str = ""
+    approvals: tuple[Approval, ...] = ()
+
+    def approval(self, call_id: str) -> Approval | None:
+        return next((one for one in self.approvals if one.call_id == call_id), None)
+
+    def until(self, call_id: str) -> int:
+        """When the time of this call is over, or that of its approval."""
+        approval = self.approval(call_id) if self.approvals else None
+        return self.expires_at if approval is None else approval.until
+
+    @property
+    def asked(self) -> tuple[ModelCall, ...]:
+        """The calls that nobody has decided about."""
+        asked = {one.call_id for one in self.approvals if one.is_asked}
+        return tuple(call for call in self.missing if call.id in asked) if asked else ()
 
     @property
     def missing(self) -> tuple[ModelCall, ...]:
@@ -74,6 +130,7 @@ class ToolRounds(msgspec.Struct, frozen=True):
     at: int = 0
     rounds: tuple[ToolRound, ...] = ()
     conversation_id: str = ""
+    tenant: str | None = None
 
     @property
     def asked_at(self) -> int:
@@ -99,6 +156,27 @@ class ToolRounds(msgspec.Struct, frozen=True):
         return self.rounds[-1].missing if self.rounds else ()
 
     @property
+    def asked_calls(self) -> tuple[ModelCall, ...]:
+        """The calls about which nobody has decided."""
+        return self.rounds[-1].asked if self.rounds else ()
+
+    @property
+    def approvals(self) -> tuple[Approval, ...]:
+        return tuple(approval for one in self.rounds for approval in one.approvals)
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether a call of the last round was not made."""
+        last = self.rounds[-1].approvals if self.rounds else ()
+        return any(one.state in {ApprovalState.REJECTED, ApprovalState.EXPIRED} for one in last)
+
+    @property
+    def due_at(self) -> int:
+        """When the time of the next missing result or approval is over."""
+        last = self.rounds[-1]
+        return min((last.until(call.id) for call in last.missing), default=last.expires_at)
+
+    @property
     def steps(self) -> tuple[ChatMessage, ...]:
         return tuple(message for one in self.rounds for message in one.messages)
 
@@ -118,6 +196,19 @@ class ToolRounds(msgspec.Struct, frozen=True):
     def answered(self, outcome: ToolOutcome) -> ToolRounds:
         """With the result of a call of the last round that has none yet."""
         last = msgspec.structs.replace(self.rounds[-1], outcomes=(*self.rounds[-1].outcomes, outcome))
+        return msgspec.structs.replace(self, rounds=(*self.rounds[:-1], last))
+
+    def with_approval(self, approval: Approval, arguments: str | None = None) -> ToolRounds:
+        """With another state of an approval of the last round, and the arguments that were edited."""
+        last = self.rounds[-1]
+        approvals = tuple(approval if one.call_id == approval.call_id else one for one in last.approvals)
+        calls = last.calls
+        if arguments is not None:
+            calls = tuple(
+                dataclasses.replace(call, arguments=arguments) if call.id == approval.call_id else call
+                for call in calls
+            )
+        last = msgspec.structs.replace(last, approvals=approvals, calls=calls)
         return msgspec.structs.replace(self, rounds=(*self.rounds[:-1], last))
 
     def without_results(self, content: str) -> ToolRounds:

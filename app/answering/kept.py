@@ -17,6 +17,7 @@ from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import letter_of, report_refusal
 from app.delivery.record import Outgoing, Record, outgoing
 from app.settings import Settings
+from app.wire.audit import AuditRecord
 from app.wire.error import WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.ids import MAX_USER_LENGTH
@@ -45,6 +46,7 @@ class Kept:
     is_empty: The answer ended before its first token, so the conversation does not remember it.
     changes, outputs: Other rows, and other records.
     instead: Records in place of all of them if Kafka rejects one.
+    audit: Records of `audit` beside that of the request.
     """
 
     turn: Turn | None = None
@@ -53,6 +55,7 @@ class Kept:
     changes: tuple[RowChange, ...] = ()
     outputs: tuple[Outgoing, ...] = ()
     instead: tuple[Outgoing, ...] = ()
+    audit: tuple[AuditRecord, ...] = ()
 
     def with_output(self, output: Outgoing) -> Kept:
         return self.with_outputs([output])
@@ -94,7 +97,7 @@ def commit_of(run: Run, leaves: Sequence[Leave], end: TokenEvent, now: int) -> C
         remembered = msgspec.structs.replace(remembered, erased_at=run.marks.at)
         key = records.key(*accepted.conversation)
         changes.insert(0, RowChange(Table.CONVERSATIONS, key, records.encode(remembered)))
-    audit = audit_of_request(accepted, run.answer, end, now)
+    audit = (*kept.audit, *audit_of_request(accepted, run.answer, end, now))
     return _within_records(Commit(accepted.record, tuple(changes), tuple(outputs), audit, instead=kept.instead))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.delivery.accepted import Accepted
+from app.delivery.accepted import Accepted, RequestKey
 from app.delivery.commits.audit_chain import hash_of
 from app.delivery.resume.answer_log import AnswerLog
 from app.wire.audit import AuditAction, AuditRecord
@@ -10,6 +10,8 @@ from app.wire.control import Audit
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
 from app.wire.ids import MAX_USER_LENGTH, tenant_of
+from models.interface.chat import ModelCall
+from tables.tool_calls import ToolRounds
 
 OPERATOR = "parley"
 """The user of what a worker does by itself."""
@@ -78,6 +80,25 @@ def audit_of_retreat(experiment: str, arm: str, now: int) -> tuple[AuditRecord, 
         AuditRecord(
             action=AuditAction.RETREAT, outcome="out", user_id=OPERATOR, at=now, experiment=experiment, arm=arm
         ),
+    )
+
+
+def audit_of_approval(
+    key: RequestKey, rounds: ToolRounds, outcome: str, by: str, call: ModelCall, now: int
+) -> AuditRecord:
+    """A call waits for an approval, or its wait is over; its arguments are those that count."""
+    user_id, request_id = key
+    return AuditRecord(
+        action=AuditAction.APPROVAL,
+        outcome=outcome,
+        user_id=user_id,
+        at=now,
+        tenant=tenant_of(user_id) or rounds.tenant,
+        request_id=request_id,
+        conversation_id=rounds.conversation_id,
+        tool_call_id=call.id,
+        by=by,
+        arguments_sha256=hash_of(call.arguments.encode()),
     )
 
 

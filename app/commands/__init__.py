@@ -41,6 +41,9 @@ _OWN = {
     "topics": "app.commands.topics:topics",
     "usage": "app.commands.usage:usage",
     "waits": "app.commands.waits:waits",
+    "approvals": "app.commands.approvals:approvals",
+    "approve": "app.commands.approvals:approve",
+    "reject": "app.commands.approvals:reject",
     "watch": "app.commands.watch:watch",
 }
 _PACKAGES = {"quantize": "deploy/packages/quantize"}

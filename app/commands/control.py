@@ -15,7 +15,7 @@ from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start
 from app.process.printable import printable
 from app.settings import Settings
 from app.wire.codec import encode
-from app.wire.control import Cancel, Erase, EraseConversation
+from app.wire.control import Cancel, Control
 from app.wire.control import erase as erase_of
 from app.wire.ids import MAX_NAME_LENGTH, REQUEST_ID_FORM, is_conversation_id, is_request_id, is_user_id
 from tables.erasures import Scope
@@ -38,7 +38,7 @@ def cancel(request_id: str, user: str) -> None:
     if not is_request_id(request_id):
         raise WrongUseError(f"REQUEST must be {REQUEST_ID_FORM}")
     _check_user(user)
-    run(_sent(settings_of_terminal(), Cancel(request_id=request_id, user_id=user)))
+    run(sent(settings_of_terminal(), Cancel(request_id=request_id, user_id=user)))
     note(f"asked to cancel {request_id}; its end: parley tail tokens --from-beginning --request {request_id}")
 
 
@@ -70,7 +70,7 @@ def _check_user(user: str) -> None:
         raise WrongUseError("a user id has 1-128 characters")
 
 
-async def _sent(settings: Settings, control: Cancel | Erase | EraseConversation) -> int:
+async def sent(settings: Settings, control: Control) -> int:
     """When the broker received it, in Unix milliseconds."""
     topic = settings.topic("controls")
     await partitions_of(settings.cluster, [topic])
@@ -95,7 +95,7 @@ async def _erase(settings: Settings, scope: Scope, *, waits: bool) -> None:
     if waits:
         await erasures.start()
     try:
-        at = await _sent(settings, erase_of(scope.user_id, scope.conversation_id))
+        at = await sent(settings, erase_of(scope.user_id, scope.conversation_id))
         note(f"the erasure of {_named(scope)} is on {topic!r}; it holds for what was asked before {_time(at)}")
         if waits:
             erasures.asked(scope, at)

@@ -27,25 +27,23 @@ from app.delivery.commits.commit import Commit
 from app.delivery.inflight import Outcome
 from app.delivery.ownership import Ownership
 from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
-from app.delivery.record import Outgoing, outgoing
 from app.features.open_calls import OpenCalls
+from app.features.waits.approvals import Decided, asked, call_record, not_asked, over, overdue
 from app.features.waits.sleep import asleep, ended, go_on, may_sleep
 from app.features.waits.told import waits_of
 from app.policy.file import NO_POLICY, Policy
 from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import TOOL_CALLS, TOOL_RESULTS, WAITING, Plan
-from app.wire.tool_records import ToolCallRecord
 from app.wire.tools import MAX_OPEN_MS, TOOL_TIMEOUT_MS, ToolCall, ToolMode
 from models.interface.chat import ModelCall
 from models.interface.generation import End, FinishReason
 from tables import records
-from tables.tool_calls import ToolRound, ToolRounds, fits
+from tables.tool_calls import Approval, ToolRound, ToolRounds, fits
 
 log = logging.getLogger(__name__)
 
 _READ_S = 10.0
-TIMED_OUT = "error: the tool did not answer in time"
 CANCELLED = "error: the answer was stopped before the tool answered"
 # Answers of one user that wait in one partition, as a multiple of those that may run.
 _MOST_WAITING = 8
@@ -58,7 +56,7 @@ class ToolsOverKafka(Feature):
 
     def __init__(self, settings: Settings, policy: Policy = NO_POLICY) -> None:
         self.settings = settings
-        self.waits = policy.waits
+        self.use(policy)
         self._calls: WeakKeyDictionary[Ownership, OpenCalls] = WeakKeyDictionary()
 
     @property
@@ -67,6 +65,7 @@ class ToolsOverKafka(Feature):
 
     def use(self, policy: Policy) -> None:
         self.waits = policy.waits
+        self.approve = {name: rules.approve for name, rules in policy.tools.items() if rules.approve is not None}
 
     def calls_of(self, ownership: Ownership) -> OpenCalls:
         """The calls of the partition's answers that wait under this ownership."""
@@ -87,7 +86,8 @@ class Calling(Stage):
         super().__init__(run)
         self._settings, self._tools = tools.settings, tools
         self._calls = tools.calls_of(run.partition.ownership)
-        made = ToolRounds(run.accepted.at, conversation_id=run.accepted.request.conversation_id)
+        request = run.accepted.request
+        made = ToolRounds(run.accepted.at, conversation_id=request.conversation_id, tenant=request.tenant)
         of_row = self._calls.committed if run.accepted.sleeper is None else self._calls.decided
         self._made = of_row(run.key) or made
         run.answer.continue_after(self._made)
@@ -132,22 +132,27 @@ class Calling(Stage):
     async def _ask(self, end: End) -> None:
         """Make the calls in which a round has ended."""
         run, answer, now = self.run, self.run.answer, self.run.partition.ownership.clock.now()
+        calls = tuple(ModelCall(call.name, call.arguments, answer.call_id(at)) for at, call in enumerate(end.calls))
         one = ToolRound(
             end=answer.index,
             text=answer.text_of_round,
             reasoning=answer.reasoning_of_round,
-            calls=tuple(ModelCall(call.name, call.arguments, answer.call_id(at)) for at, call in enumerate(end.calls)),
+            calls=calls,
             usage=end.usage,
             asked_at=now,
             expires_at=now + self._timeout_ms(),
+            approvals=self._approvals(calls, now),
         )
         rounds = answer.rounds.asked(one)
         if not fits(rounds, answer.beside_bytes):
             raise Over(End(answer.index, FinishReason.LENGTH, end.usage))
         await answer.delivered()
         change = self._calls.decide(run.key, rounds)
-        outputs = tuple(self._record(one, call) for call in one.calls)
-        await run.partition.commit(Commit(None, (change,), outputs), urgent=True)
+        headers = run.inflight.trace_headers
+        made = [call for call in one.calls if call not in one.asked]
+        outputs = tuple(call_record(self._settings, run.key, rounds, call, now, headers) for call in made)
+        commit = Commit(None, (change,), outputs, asked(run.key, rounds, now))
+        await run.partition.commit(commit, urgent=True)
         self._made = rounds
         answer.continue_after(rounds)
         run.inflight.attempts.end_beginning()
@@ -167,6 +172,8 @@ class Calling(Stage):
                     self._made = self._calls.committed(run.key) or self._made
                     if not self._made.missing:
                         break
+                    if self._made.asked_calls:
+                        sleeps_at = clock()
                     left_s = (self._expires_at() - run.partition.ownership.clock.now()) / 1000
                     if left_s <= 0:
                         await self._time_out()
@@ -182,25 +189,59 @@ class Calling(Stage):
         run.check()
         await self._tell_results()
 
+    def _approvals(self, calls: Sequence[ModelCall], now: int) -> tuple[Approval, ...]:
+        """Of the calls that the policy lets nobody make without one."""
+        rules = self._tools.approve if self._tools.waits is not None else {}
+        schemas = {tool.function.name: tool.function.parameters for tool in self.run.accepted.request.tools or ()}
+        return tuple(
+            Approval(
+                call_id=call.id,
+                by=rule.by,
+                until=now + round(rule.within_s * 1000),
+                time_ms=self._timeout_ms(),
+                is_made_at_last=rule.otherwise == "approved",
+                parameters=schemas.get(call.name),
+            )
+            for call in calls
+            if (rule := rules.get(call.name)) is not None
+        )
+
     def _expires_at(self) -> int:
         """When the calls of the last round time out while the answer does not sleep."""
-        last = self._made.rounds[-1]
-        return min(last.expires_at, last.asked_at + MAX_OPEN_MS)
+        return min(self._made.due_at, self._latest)
+
+    @property
+    def _latest(self) -> int:
+        return self._made.rounds[-1].asked_at + MAX_OPEN_MS
 
     async def _fall_asleep(self) -> None:
         """Raise `Asleep` unless the answer has to stay open. What decides that is read in the step that raises it."""
         run, rules = self.run, self._tools.waits
         if rules is None or not may_sleep(run, self._calls, rules):
+            await self._ask_nobody()
             return
         waits = waits_of(self._made)
         for wait in waits:
             await run.answer.notice(WAITING, f"the answer waits for {wait.name}", wait.details)
         await run.answer.delivered()
         rounds = self._calls.decided(run.key)
-        if rounds is None or not rounds.missing or not may_sleep(run, self._calls, rules):
+        if rounds is None or not rounds.missing:
             return
-        if (slept := asleep(run, self._calls, rounds)) is not None:
+        if may_sleep(run, self._calls, rules) and (slept := asleep(run, self._calls, rounds)) is not None:
             raise slept
+        await self._ask_nobody()
+
+    async def _ask_nobody(self) -> None:
+        """The answer has to stay open, so nobody learns that it waits for an approval."""
+        run = self.run
+        rounds = self._calls.decided(run.key) or self._made
+        if rounds.asked_calls and run.inflight.stop.reason is None:
+            await self._decide(not_asked(run.key, rounds, run.ownership.clock.now()))
+
+    async def _decide(self, decided: Decided) -> None:
+        change = self._calls.decide(self.run.key, decided.rounds)
+        commit = Commit(None, (change,), decided.outputs, decided.audit)
+        await self.run.partition.commit(commit, urgent=True)
 
     async def _tell_results(self) -> None:
         results = self._made.rounds[-1].outcomes
@@ -221,35 +262,23 @@ class Calling(Stage):
             at = run.partition.context.topic_partition(TOOL_RESULTS_TOPIC)
             log.warning("%s[%s] cannot be read: calls of request %s time out", *at, run.key)
         rounds = self._calls.decided(run.key) or self._made
-        if not rounds.missing:
-            return
-        change = self._calls.decide(run.key, rounds.without_results(TIMED_OUT))
-        await run.partition.commit(Commit(None, (change,)), urgent=True)
+        if rounds.missing:
+            now = run.ownership.clock.now()
+            await self._decide(overdue(self._settings, run.key, rounds, now, self._latest))
 
     def _timeout_ms(self) -> int:
         return self.run.accepted.request.tool_timeout_ms or TOOL_TIMEOUT_MS
 
-    def _record(self, one: ToolRound, call: ModelCall) -> Outgoing:
-        request, inflight = self.run.accepted.request, self.run.inflight
-        record = ToolCallRecord(
-            tool_call_id=call.id,
-            name=call.name,
-            arguments=call.arguments,
-            request_id=request.request_id,
-            user_id=request.user_id,
-            conversation_id=request.conversation_id,
-            created_at=one.asked_at,
-            expires_at=one.expires_at,
-            tenant=request.tenant,
-        )
-        return outgoing(self._settings, "tool-calls", self.run.accepted.record.key, record, inflight.trace_headers)
-
     def leave(self, kept: Kept) -> Kept:
         """The calls are part of the turn, and their row goes. Each call has a result, as templates expect."""
         if self.run.accepted.sleeper is not None:
-            kept = ended(self.run, kept)
+            kept = ended(self.run, kept, self._made)
         if not self._made.rounds:
             return kept
+        last = self._calls.decided(self.run.key) or self._made
+        if last.asked_calls:
+            audit = over(self.run.key, last, self.run.ownership.clock.now())
+            kept = dataclasses.replace(kept, audit=(*kept.audit, *audit))
         rounds = self.run.answer.rounds.without_results(CANCELLED)
         turn = kept.turn
         if turn is not None and rounds.rounds and not self.run.hides_turn:

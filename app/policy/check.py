@@ -19,7 +19,7 @@ from app.policy.mistakes import read_table
 from app.policy.pages import page_mistakes
 from app.policy.templates import literal_bytes
 from app.settings import Settings
-from app.wire.ids import MAX_NAME_LENGTH
+from app.wire.ids import MAX_NAME_LENGTH, is_tool_name
 
 MAX_POLICY_BYTES = 1 << 20
 
@@ -47,6 +47,7 @@ def checked(path: Path, settings: Settings) -> tuple[Policy, list[str]]:
     mistakes += foreign_mistakes(policy.intake, policy.egress, settings.own_topics())
     mistakes += _of_intakes(policy, settings.max_prompt_bytes)
     mistakes += page_mistakes(policy.pages)
+    mistakes += _of_tools(policy, has_waits="waits" in raw)
     if policy.guard.pii == "redact":
         mistakes += _of_redaction(policy)
     return policy, mistakes
@@ -100,6 +101,15 @@ def _of_names(policy: Policy) -> Iterator[str]:
             yield f"{path}: another route has this name"
         for unknown in sorted({*route.models} - names):
             yield f"{path}: there is no model {unknown!r}; {there_are}"
+
+
+def _of_tools(policy: Policy, *, has_waits: bool) -> Iterator[str]:
+    for name, rules in policy.tools.items():
+        path = f"tools.{name}" if name.replace("-", "_").isidentifier() else f'tools."{name}"'
+        if not is_tool_name(name):
+            yield f"{path}: a name must be 1-64 of A-Z a-z 0-9 _ . -"
+        if rules.approve is not None and not has_waits:
+            yield f"{path}.approve: needs the table [waits]: answers wait asleep for an approval"
 
 
 def _of_intakes(policy: Policy, most: int) -> Iterator[str]:

@@ -11,6 +11,7 @@ from app.policy.foreign import EgressRules, IntakeRules
 from app.policy.guard_rules import GuardRules
 from app.policy.mistakes import Mistake, url_mistake
 from app.policy.pages import PageRules
+from app.policy.tools import ToolRules
 from app.prices import Price
 from app.settings.model import option_mistake
 from app.wire.request import MAX_RECALL, Priority
@@ -337,6 +338,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     egress: tuple[EgressRules, ...] = ()
     pages: tuple[PageRules, ...] = ()
     waits: WaitRules | None = None
+    tools: dict[str, ToolRules] = {}
 
     @property
     def names(self) -> list[str]:

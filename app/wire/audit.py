@@ -14,6 +14,8 @@ class AuditAction(StrEnum):
     erasure: A user was erased, or the conversation that is named, in Kafka and Milvus.
     search: A user has searched the history.
     denied: A gateway has refused a caller; `outcome` is the error code.
+    approval: A call waits for an approval (`asked`), or that is over: `approved`, `edited`, `rejected`, `expired` or
+        `cancelled`. `by` was asked, or has decided.
     retreat: A worker gives an arm of an experiment no more users; the user is `parley`.
     admin: An administrator has used a gateway; `outcome` says for what.
     """
@@ -25,6 +27,7 @@ class AuditAction(StrEnum):
     DENIED = "denied"
     ADMIN = "admin"
     RETREAT = "retreat"
+    APPROVAL = "approval"
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +36,8 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     `sequence` counts from 0, and `previous` is the SHA-256 of the value of the record before it
     (app/delivery/commits/audit_chain.py).
 
-    `count` equal events of one second are one record of a gateway. `at` is in Unix milliseconds, `prompt_sha256` and
-    `answer_sha256` are keyed digests (HMAC-SHA-256) of the SHA-256 of the texts in UTF-8.
+    `count` equal events of one second are one record of a gateway. `at` is in Unix milliseconds, `prompt_sha256`,
+    `answer_sha256` and `arguments_sha256` are keyed digests (HMAC-SHA-256) of the SHA-256 of the texts in UTF-8.
     """
 
     sequence: int = 0
@@ -56,3 +59,6 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     prompt_sha256: str | None = None
     answer_sha256: str | None = None
     count: int = 1
+    tool_call_id: str | None = None
+    by: str | None = None
+    arguments_sha256: str | None = None

@@ -1,4 +1,6 @@
-"""Records of `controls`: cancel a request, erase a user or a conversation, or audit what a gateway has done."""
+"""Records of `controls`: cancel a request, erase a user or a conversation, decide whether a call is made, or audit what
+a gateway has done.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,10 @@ from app.wire.ids import Name
 MAX_TIME_MS = 253_402_300_799_999
 """The end of the year 9999: later times are none for calendars."""
 MAX_COUNT = 2**31 - 1
+MAX_BY_LENGTH = 512
+MAX_REASON_LENGTH = 4096
+MAX_ARGUMENTS_BYTES = 256 * 1024
+"""Of the arguments that somebody has edited."""
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="cancel"):
@@ -40,6 +46,23 @@ class EraseConversation(msgspec.Struct, frozen=True, kw_only=True, tag_field="ty
     conversation_id: Name
 
 
+class Decide(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="decide"):
+    """Whether a call that waits for an approval is made. The first record of a wait counts.
+
+    decision: `edited` is approved with these `arguments`, JSON text.
+    reason: Of one that is rejected; the model reads it.
+    by: `DESK/NAME`, the desk as the policy names it.
+    """
+
+    request_id: str
+    user_id: str
+    wait_id: Name
+    decision: Literal["approved", "edited", "rejected"]
+    by: Annotated[str, Meta(min_length=3, max_length=MAX_BY_LENGTH)]
+    arguments: str | None = None
+    reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
+
+
 class Audit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="audit"):
     """Add a link to the chain of `audit`, which only the partition's owner can extend. See `AuditRecord`."""
 
@@ -51,7 +74,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="au
     count: Annotated[int, Meta(ge=1, le=MAX_COUNT)] = 1
 
 
-Control = Cancel | Erase | EraseConversation | Audit
+Control = Cancel | Erase | EraseConversation | Decide | Audit
 
 
 def erase(user_id: str, conversation_id: str | None = None) -> Erase | EraseConversation:

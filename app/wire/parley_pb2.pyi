@@ -429,7 +429,7 @@ class ToolResultRecord(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tool_call_id: _Optional[str] = ..., content: _Optional[str] = ..., is_error: _Optional[bool] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("request_id", "user_id", "type", "action", "outcome", "at", "tenant", "count", "conversation_id")
+    __slots__ = ("request_id", "user_id", "type", "action", "outcome", "at", "tenant", "count", "conversation_id", "wait_id", "decision", "by", "arguments", "reason")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -439,6 +439,11 @@ class Control(_message.Message):
     TENANT_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     CONVERSATION_ID_FIELD_NUMBER: _ClassVar[int]
+    WAIT_ID_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
     type: str
@@ -448,7 +453,12 @@ class Control(_message.Message):
     tenant: str
     count: int
     conversation_id: str
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., type: _Optional[str] = ..., action: _Optional[str] = ..., outcome: _Optional[str] = ..., at: _Optional[int] = ..., tenant: _Optional[str] = ..., count: _Optional[int] = ..., conversation_id: _Optional[str] = ...) -> None: ...
+    wait_id: str
+    decision: str
+    by: str
+    arguments: str
+    reason: str
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., type: _Optional[str] = ..., action: _Optional[str] = ..., outcome: _Optional[str] = ..., at: _Optional[int] = ..., tenant: _Optional[str] = ..., count: _Optional[int] = ..., conversation_id: _Optional[str] = ..., wait_id: _Optional[str] = ..., decision: _Optional[str] = ..., by: _Optional[str] = ..., arguments: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Latencies(_message.Message):
     __slots__ = ("count", "sum", "max", "bounds", "buckets")
@@ -511,7 +521,7 @@ class UsageWindow(_message.Message):
     def __init__(self, window_start: _Optional[int] = ..., window_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., partition: _Optional[int] = ..., revision: _Optional[int] = ..., requests: _Optional[int] = ..., late: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., cost: _Optional[float] = ..., cost_per_1k: _Optional[float] = ..., first_token_ms: _Optional[_Union[Latencies, _Mapping]] = ..., duration_ms: _Optional[_Union[Latencies, _Mapping]] = ..., created_at: _Optional[int] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., cached_requests: _Optional[int] = ..., saved_tokens: _Optional[int] = ...) -> None: ...
 
 class AuditRecord(_message.Message):
-    __slots__ = ("sequence", "previous", "action", "outcome", "user_id", "at", "tenant", "request_id", "conversation_id", "model_version", "route", "experiment", "arm", "prompt_tokens", "completion_tokens", "categories", "prompt_sha256", "answer_sha256", "count")
+    __slots__ = ("sequence", "previous", "action", "outcome", "user_id", "at", "tenant", "request_id", "conversation_id", "model_version", "route", "experiment", "arm", "prompt_tokens", "completion_tokens", "categories", "prompt_sha256", "answer_sha256", "count", "tool_call_id", "by", "arguments_sha256")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
@@ -531,6 +541,9 @@ class AuditRecord(_message.Message):
     PROMPT_SHA256_FIELD_NUMBER: _ClassVar[int]
     ANSWER_SHA256_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_SHA256_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     previous: str
     action: str
@@ -550,7 +563,10 @@ class AuditRecord(_message.Message):
     prompt_sha256: str
     answer_sha256: str
     count: int
-    def __init__(self, sequence: _Optional[int] = ..., previous: _Optional[str] = ..., action: _Optional[str] = ..., outcome: _Optional[str] = ..., user_id: _Optional[str] = ..., at: _Optional[int] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., model_version: _Optional[str] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., categories: _Optional[_Iterable[str]] = ..., prompt_sha256: _Optional[str] = ..., answer_sha256: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+    tool_call_id: str
+    by: str
+    arguments_sha256: str
+    def __init__(self, sequence: _Optional[int] = ..., previous: _Optional[str] = ..., action: _Optional[str] = ..., outcome: _Optional[str] = ..., user_id: _Optional[str] = ..., at: _Optional[int] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., model_version: _Optional[str] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., categories: _Optional[_Iterable[str]] = ..., prompt_sha256: _Optional[str] = ..., answer_sha256: _Optional[str] = ..., count: _Optional[int] = ..., tool_call_id: _Optional[str] = ..., by: _Optional[str] = ..., arguments_sha256: _Optional[str] = ...) -> None: ...
 
 class Erasure(_message.Message):
     __slots__ = ("user_id", "erased_at", "created_at", "conversation_id")

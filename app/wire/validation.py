@@ -10,7 +10,7 @@ import msgspec
 
 from app.wire import json_codec
 from app.wire.codec import PROMPTS, decode
-from app.wire.control import Audit, Cancel, Control, Erase, EraseConversation
+from app.wire.control import MAX_ARGUMENTS_BYTES, Audit, Cancel, Control, Decide, Erase, EraseConversation
 from app.wire.error import ErrorCode, WireError
 from app.wire.ids import (
     MAX_USER_LENGTH,
@@ -106,7 +106,21 @@ def check_partition(record: Request | Control | ToolResultRecord, partition: int
 def validate_control(control: Control, key: bytes | None) -> None:
     """Raise `WireError` unless `control`, read with `key`, satisfies the contract."""
     with _refusing(control):
-        _check_identity(control.request_id if isinstance(control, Cancel) else None, control.user_id, key)
+        _check_identity(control.request_id if isinstance(control, Cancel | Decide) else None, control.user_id, key)
+        if isinstance(control, Decide):
+            _check_decision(control)
+
+
+def _check_decision(control: Decide) -> None:
+    desk, _, name = control.by.partition("/")
+    if not (desk and name):
+        raise _WrongError("by: must be DESK/NAME")
+    if (control.arguments is not None) != (control.decision == "edited"):
+        raise _WrongError("arguments: belong to the decision edited, and to no other")
+    if control.reason is not None and control.decision != "rejected":
+        raise _WrongError("reason: belongs to the decision rejected")
+    if control.arguments is not None:
+        _check_json("arguments:", control.arguments.encode(), MAX_ARGUMENTS_BYTES)
 
 
 def validate_tool_result(result: ToolResultRecord, key: bytes | None) -> None:

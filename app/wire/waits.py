@@ -2,7 +2,7 @@
 
 `state` is `asleep`, `awake` (its record is on `requests` again) or `ended`. `since` and `until` are when it fell asleep
 and when it is woken at the latest, in Unix milliseconds. `tokens_offset`: what was said of it is in the same partition
-of `tokens` from there on.
+of `tokens` from there on. `decided` are the approvals of the answer that are over.
 """
 
 from __future__ import annotations
@@ -11,18 +11,31 @@ import msgspec
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the answer waits for; `wait_id` is a call's id."""
+    """What the answer waits for; `wait_id` is a call's id. `by`: of an approval, the desk that decides, or `user`; and
+    `parameters` is the schema of the arguments, JSON text.
+    """
 
     wait_id: str
     kind: str
     name: str
     arguments: str = ""
     until: int | None = None
+    by: str | None = None
+    parameters: str | None = None
 
     @property
     def details(self) -> dict[str, str | int | None]:
         """Those of its notice on `tokens`."""
-        return {"kind": self.kind, "wait_id": self.wait_id, "name": self.name, "until": self.until}
+        details = {"kind": self.kind, "wait_id": self.wait_id, "name": self.name, "until": self.until}
+        return details if self.by is None else {**details, "by": self.by}
+
+
+class DecidedWait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an approval is over: `approved`, `edited`, `rejected` or `expired`, and who has decided."""
+
+    wait_id: str
+    decision: str
+    by: str | None = None
 
 
 class WaitRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,3 +48,4 @@ class WaitRecord(msgspec.Struct, frozen=True, kw_only=True):
     until: int
     tokens_offset: int
     waits: tuple[Wait, ...] = ()
+    decided: tuple[DecidedWait, ...] = ()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from app.delivery.resume.answer_log import call_id
 from app.features.guard.masking import without_result
-from app.features.tool_rounds import CANCELLED, TIMED_OUT
+from app.features.tool_rounds import CANCELLED
+from app.features.waits.approvals import TIMED_OUT
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import WireError
@@ -20,6 +22,7 @@ from models.interface.generation import FinishReason
 from models.served.paced import called, word
 
 Key = tuple[str, str]
+NOBODY: Mapping[Key, Mapping[str, Sequence[str]]] = MappingProxyType({})
 Build = Callable[[Sequence[ChatMessage]], Sequence[int]]
 """From the steps after the question to the ids of the prompt."""
 
@@ -36,19 +39,32 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class ToolTopics:
     """`calls` by request, in the order of their numbers; `results` has the first of each call; `wrong` are requests
-    with calls that are on the topic twice, or that have another id than they must have.
+    with calls that are on the topic twice, or that have another id than they must have. `asked` are those that wait
+    for an approval: what the model may read as the result of one that is not made. `calls` has them, too, without
+    arguments.
     """
 
     calls: dict[Key, list[ToolCallRecord]] = field(default_factory=lambda: defaultdict(list))
     results: dict[str, Result] = field(default_factory=dict)
     wrong: list[Key] = field(default_factory=list)
+    asked: Mapping[Key, Mapping[str, Sequence[str]]] = field(default_factory=dict)
 
 
-def read_tool_topics(calls: Iterable, results: Iterable, settings: Settings) -> ToolTopics:
-    topics = ToolTopics()
+def read_tool_topics(
+    calls: Iterable,
+    results: Iterable,
+    settings: Settings,
+    asked: Mapping[Key, Mapping[str, Sequence[str]]] = NOBODY,
+) -> ToolTopics:
+    topics = ToolTopics(asked=asked)
     for record in calls:
         call = decode(ToolCallRecord, record.value, record.headers)
         topics.calls[call.user_id, call.request_id].append(call)
+    for key, ones in asked.items():
+        made_ids = {call.tool_call_id for call in topics.calls.get(key, ())}
+        topics.calls[key] += [_not_made(key, one) for one in ones if one not in made_ids]
+        numbers = {call_id(*key, number): number for number in range(len(topics.calls[key]))}
+        topics.calls[key].sort(key=lambda call, numbers=numbers: numbers.get(call.tool_call_id, len(numbers)))
     for key, made in topics.calls.items():
         if [call.tool_call_id for call in made] != [call_id(*key, number) for number in range(len(made))]:
             topics.wrong.append(key)
@@ -63,6 +79,19 @@ def read_tool_topics(calls: Iterable, results: Iterable, settings: Settings) -> 
             content = result.content if size <= most else refused
             topics.results.setdefault(result.tool_call_id, Result(content, record.timestamp))
     return topics
+
+
+def _not_made(key: Key, call_id: str) -> ToolCallRecord:
+    return ToolCallRecord(
+        tool_call_id=call_id,
+        name="look_up",
+        arguments="",
+        user_id=key[0],
+        request_id=key[1],
+        conversation_id="",
+        created_at=0,
+        expires_at=0,
+    )
 
 
 def possible_turns(
@@ -81,6 +110,7 @@ def possible_turns(
     `max_tokens`. Each round ends in a call after half of what is left (models/paced), and half of that is reasoning
     if the model `reasons`.
     """
+    key = (turn.user_id, turn.request_id)
     total = (turn.answer + (turn.reasoning or "")).count(" w") or len(tokens)
     is_stopped = turn.finish_reason in {FinishReason.CANCELLED, FinishReason.DEADLINE}
 
@@ -98,7 +128,8 @@ def possible_turns(
             yield PastTurn(turn.prompt, text, tuple(kept))
             return
         call = calls[number]
-        if called(prompt, length) != ModelCall(call.name, call.arguments):
+        is_asked = call.tool_call_id in topics.asked.get(key, {})
+        if not is_asked and called(prompt, length) != ModelCall(call.name, call.arguments):
             return
         asked = ChatMessage("assistant", text, calls=(ModelCall(call.name, call.arguments, call.tool_call_id),))
         for content in _outcomes(call, topics, is_last=is_stopped and number == len(calls) - 1):
@@ -110,6 +141,8 @@ def possible_turns(
 
 def _outcomes(call: ToolCallRecord, topics: ToolTopics, *, is_last: bool) -> list[str]:
     """What the model may read as the result: the first one, or that there was none in time."""
+    if not call.arguments:
+        return [*topics.asked[call.user_id, call.request_id][call.tool_call_id]]
     result = topics.results.get(call.tool_call_id)
     found = [] if result is None else [result.content]
     early_ms = min(_EARLY_MS, (call.expires_at - call.created_at) // 4)

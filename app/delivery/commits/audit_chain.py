@@ -56,11 +56,11 @@ def keyed(
 
 
 def _keyed(record: AuditRecord, key: bytes) -> AuditRecord:
-    prompt, answer = (
+    prompt, answer, arguments = (
         None if sha256 is None else text_digest(key, record.user_id, sha256)
-        for sha256 in (record.prompt_sha256, record.answer_sha256)
+        for sha256 in (record.prompt_sha256, record.answer_sha256, record.arguments_sha256)
     )
-    return msgspec.structs.replace(record, prompt_sha256=prompt, answer_sha256=answer)
+    return msgspec.structs.replace(record, prompt_sha256=prompt, answer_sha256=answer, arguments_sha256=arguments)
 
 
 def head_of(store: PartitionStore) -> AuditHead:

@@ -1,4 +1,4 @@
-"""Wakes answers whose time is over, and repairs what is left of others.
+"""Wakes answers whose time is over, decides what nobody has approved in time, and repairs what is left of others.
 
 Heads of rows are scanned once a minute, a thousand in a step. What is due within the next minute and a half is kept in
 a heap, so a wake is late by a step of the event loop. A scan also
@@ -23,10 +23,11 @@ import msgspec
 from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
-from app.features.tool_rounds import TIMED_OUT, ToolsOverKafka
+from app.features.tool_rounds import ToolsOverKafka
+from app.features.waits.approvals import overdue
 from app.features.waits.schedule import Count
 from app.features.waits.told import told
-from app.features.waits.wake import Woken, commit, wake
+from app.features.waits.wake import Woken, commit, wake, wake_with
 from tables import records
 from tables.asleep import Head, Sleep, no_rows
 from tables.records import Table
@@ -87,11 +88,16 @@ class WaitClock:
             return
         decided, woken = {}, []
         for key in keys:
-            rounds = calls.decided(key)
-            if rounds is not None and rounds.missing and rounds.rounds[-1].expires_at <= now:
-                decided[key] = rounds.without_results(TIMED_OUT)
-                woken.append(Woken((calls.decide(key, decided[key]),), ()))
-            woken.append(wake(partition, key))
+            rounds, head = calls.decided(key), ownership.sleepers.head(key)
+            if rounds is None or head is None or (head.deadline is not None and head.deadline <= now):
+                woken.append(wake(partition, key, rounds or NO_ROUNDS))
+                continue
+            late = overdue(self._tools.settings, key, rounds, now)
+            decided[key] = late.rounds
+            woken.append(Woken((calls.decide(key, late.rounds),), late.outputs, late.audit))
+            woken.append(wake_with(partition, key, late.rounds))
+            if (head := ownership.sleepers.head(key)) is not None:
+                calls.schedule.watch(key, head, now)
         await commit(partition, keys, woken)
         calls.settle(decided)
 

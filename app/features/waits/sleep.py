@@ -77,9 +77,10 @@ def asleep(run: Run, calls: OpenCalls, rounds: ToolRounds) -> Asleep | None:
 def _sleeper_of(run: Run, rounds: ToolRounds) -> Sleeper:
     accepted, answer, now = run.accepted, run.answer, run.ownership.clock.now()
     record, request, before = accepted.record, accepted.request, accepted.sleeper
-    until = rounds.rounds[-1].expires_at
+    until, deadline = rounds.due_at, None
     if request.deadline_ms is not None:
-        until = min(until, min(record.timestamp, accepted.at) + request.deadline_ms)
+        deadline = min(record.timestamp, accepted.at) + request.deadline_ms
+        until = min(until, deadline)
     written = answer.repeated
     if written is None and before is not None:
         written = before.head.told_at, before.head.tokens_offset
@@ -96,6 +97,7 @@ def _sleeper_of(run: Run, rounds: ToolRounds) -> Sleeper:
         conversation_id=request.conversation_id,
         tenant=request.tenant,
         until=until,
+        deadline=deadline,
         at=accepted.at,
         slept_at=now,
         since=now if before is None else before.head.since,
@@ -145,7 +147,7 @@ async def go_on(run: Run) -> None:
     """Tell readers that the answer goes on, by another model if the one that wrote it is not served any more."""
     plan, request, former = run.answer.plan, run.accepted.request, run.accepted.former
     author = former.answer.segments[-1].model_version if former.answer is not None and former.has_begun else None
-    details: dict[str, str] = {"kind": "tool"}
+    details: dict[str, str] = {"kind": "approval" if run.answer.rounds.is_rejected else "tool"}
     if author is not None and run.models.decided(author) is None:
         name = next((one for one in (plan.model, request.model, DEFAULT_MODEL) if one and run.models.find(one)), None)
         if name is not None:
@@ -154,7 +156,7 @@ async def go_on(run: Run) -> None:
     await run.answer.notice(WOKEN, "the answer goes on", details)
 
 
-def ended(run: Run, kept: Kept) -> Kept:
+def ended(run: Run, kept: Kept, rounds: ToolRounds) -> Kept:
     """With the deletion of the rows of an answer that has slept; one that leaves no turn leaves no open one either."""
     assert run.accepted.sleeper is not None
     key, settings, head = run.key, run.settings, run.accepted.sleeper.head
@@ -165,4 +167,4 @@ def ended(run: Run, kept: Kept) -> Kept:
         turns = tuple(one for one in run.conversation.turns if one.request_id != key[1] or not one.open)
         if len(turns) < len(run.conversation.turns):
             kept = kept.with_change(_conversation_row(run, msgspec.structs.replace(run.conversation, turns=turns)))
-    return kept.with_output(untold(settings, key) if run.forgets else told(settings, key, head, state=ENDED))
+    return kept.with_output(untold(settings, key) if run.forgets else told(settings, key, head, rounds, state=ENDED))

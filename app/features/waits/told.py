@@ -6,19 +6,33 @@ from app.delivery.accepted import RequestKey
 from app.delivery.record import Outgoing
 from app.settings import Settings
 from app.settings.kafka import TopicName
-from app.wire.waits import Wait, WaitRecord
+from app.wire.waits import DecidedWait, Wait, WaitRecord
+from models.interface.chat import ModelCall
 from tables.asleep import Head
 from tables.records import encode
 from tables.records import key as key_of
-from tables.tool_calls import NO_ROUNDS, ToolRounds
+from tables.tool_calls import NO_ROUNDS, ToolRound, ToolRounds
 
 ENDED = "ended"
 
 
 def waits_of(rounds: ToolRounds) -> tuple[Wait, ...]:
     """The calls of the last round that have no result yet."""
-    until = rounds.rounds[-1].expires_at if rounds.rounds else None
-    return tuple(Wait(call.id, "tool", call.name, call.arguments, until) for call in rounds.missing)
+    return tuple(_wait(rounds.rounds[-1], call) for call in rounds.missing)
+
+
+def _wait(one: ToolRound, call: ModelCall) -> Wait:
+    approval = one.approval(call.id)
+    if approval is None or not approval.is_asked:
+        return Wait(call.id, "tool", call.name, call.arguments, one.until(call.id))
+    schema = None if approval.parameters is None else encode(approval.parameters).decode()
+    return Wait(call.id, "approval", call.name, call.arguments, approval.until, approval.by, schema)
+
+
+def decisions_of(rounds: ToolRounds) -> tuple[DecidedWait, ...]:
+    """The approvals that are over, and how."""
+    over = (one for one in rounds.approvals if not one.is_asked)
+    return tuple(DecidedWait(one.call_id, one.state.value, one.decided_by or None) for one in over)
 
 
 def told(settings: Settings, key: RequestKey, head: Head, rounds: ToolRounds = NO_ROUNDS, state: str = "") -> Outgoing:
@@ -33,7 +47,8 @@ def told(settings: Settings, key: RequestKey, head: Head, rounds: ToolRounds = N
         since=head.since,
         until=head.until,
         tokens_offset=head.tokens_offset,
-        waits=waits_of(rounds),
+        waits=() if state == ENDED else waits_of(rounds),
+        decided=decisions_of(rounds),
     )
     return Outgoing(settings.topic(TopicName.WAITS), key_of(*key), encode(record))
 

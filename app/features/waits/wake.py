@@ -18,10 +18,11 @@ from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.features.waits.told import told
+from app.wire.audit import AuditRecord
 from tables.asleep import Sleep
 from tables.erasures import Scope
 from tables.records import Erased, RowChange
-from tables.tool_calls import ToolRounds
+from tables.tool_calls import NO_ROUNDS, ToolRounds
 
 WOKEN = "woken"
 """The header of a record that wakes its answer: how often it was woken. Other readers of `requests` skip it."""
@@ -33,10 +34,11 @@ _AGAIN_S = 0.1
 class Woken(NamedTuple):
     changes: tuple[RowChange, ...]
     outputs: tuple[Outgoing, ...]
+    audit: tuple[AuditRecord, ...] = ()
 
 
-def wake(partition: Partition, key: RequestKey, *, stops: bool = False) -> Woken:
-    """Decide that the answer wakes; one that `stops` ends as cancelled."""
+def wake(partition: Partition, key: RequestKey, rounds: ToolRounds = NO_ROUNDS, *, stops: bool = False) -> Woken:
+    """Decide that the answer wakes with these rounds; one that `stops` ends as cancelled."""
     sleepers, settings = partition.ownership.sleepers, partition.context.settings
     sleeper = sleepers.get(key)
     assert sleeper is not None
@@ -50,7 +52,7 @@ def wake(partition: Partition, key: RequestKey, *, stops: bool = False) -> Woken
     kept = sleeper.answer
     headers = (*kept.headers, (WOKEN, str(head.wakes).encode()))
     record = Outgoing(settings.topic(REQUESTS), kept.key, sleeper.value, headers)
-    return Woken((sleepers.decide(key, head),), (record, told(settings, key, head)))
+    return Woken((sleepers.decide(key, head),), (record, told(settings, key, head, rounds)))
 
 
 def wake_with(partition: Partition, key: RequestKey, rounds: ToolRounds) -> Woken:
@@ -58,9 +60,22 @@ def wake_with(partition: Partition, key: RequestKey, rounds: ToolRounds) -> Woke
     head = partition.ownership.sleepers.head(key)
     if head is None or head.state is Sleep.AWAKE:
         return Woken((), ())
-    if rounds.missing:
-        return Woken((), (told(partition.context.settings, key, head, rounds),))
-    return wake(partition, key)
+    if not rounds.missing:
+        return wake(partition, key, rounds)
+    changes: tuple[RowChange, ...] = ()
+    until = min(rounds.due_at, head.deadline or rounds.due_at)
+    if until != head.until:
+        head = msgspec.structs.replace(head, until=until)
+        changes = (partition.ownership.sleepers.decide(key, head),)
+    return Woken(changes, (told(partition.context.settings, key, head, rounds),))
+
+
+def beside_of(partition: Partition, key: RequestKey) -> int:
+    """How many bytes the turn of an answer keeps beside its rounds."""
+    inflight, head = partition.ownership.inflight_requests.get(key), partition.ownership.sleepers.head(key)
+    if inflight is not None and inflight.answer is not None:
+        return inflight.answer.beside_bytes
+    return 0 if head is None else head.beside
 
 
 def stop(partition: Partition, key: RequestKey) -> Woken | None:
@@ -83,7 +98,8 @@ async def commit(
     woken = tuple(woken)
     changes = tuple(change for one in woken for change in one.changes)
     outputs = tuple(output for one in woken for output in one.outputs)
-    await partition.commit(Commit(record, changes, outputs), urgent=True)
+    audit = tuple(one for each in woken for one in each.audit)
+    await partition.commit(Commit(record, changes, outputs, audit), urgent=True)
     sleepers.settle(decided)
 
 

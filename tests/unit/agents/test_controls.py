@@ -12,6 +12,7 @@ from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import State
 from app.delivery.record import CONTROLS, Record
+from app.features.tool_rounds import ToolsOverKafka
 from app.search.index import NoIndex
 from app.settings import Settings
 from app.wire.codec import FORWARDED, decode, encode
@@ -47,7 +48,7 @@ class Bench:
         self.partition = FakePartition(HERE)
         self.sink = Sink()
         self.cancels = Cancels()
-        self.controls = Controls(SETTINGS, self.cancels, Turns(SETTINGS, self.sink))
+        self.controls = Controls(SETTINGS, self.cancels, Turns(SETTINGS, self.sink), ToolsOverKafka(SETTINGS))
         self._offset = 0
 
     def receive(self, control: Any, at: int = NOW - 1000, headers: Any = (), user: str = "ann") -> Record:

@@ -27,6 +27,8 @@ NEEDS_KAFKA = [
     "erase ann --yes",
     "usage",
     "waits --count",
+    "approvals",
+    "approve call_1",
     "experiment tone",
     "export --requests default",
     "send records.jsonl --at-once 2",

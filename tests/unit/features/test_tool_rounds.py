@@ -10,7 +10,8 @@ from app.answering.kept import Kept
 from app.answering.run import Over
 from app.answering.stage import Ending
 from app.features import tool_rounds
-from app.features.tool_rounds import TIMED_OUT, ToolsOverKafka
+from app.features.tool_rounds import ToolsOverKafka
+from app.features.waits.approvals import TIMED_OUT
 from app.settings import Settings
 from app.wire.tools import ToolMode
 from models.interface.chat import ModelCall

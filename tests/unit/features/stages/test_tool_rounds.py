@@ -12,7 +12,8 @@ from app.delivery.accepted import Former
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlight
 from app.features import tool_rounds
-from app.features.tool_rounds import CANCELLED, TIMED_OUT, ToolsOverKafka
+from app.features.tool_rounds import CANCELLED, ToolsOverKafka
+from app.features.waits.approvals import TIMED_OUT
 from app.wire.codec import decode
 from app.wire.event import Plan, TokenEvent
 from app.wire.tool_records import ToolCallRecord

@@ -1,0 +1,215 @@
+"""Calls that are made only once somebody has approved them.
+
+A round that ends in such a call is committed like any other, but for the call: it is `asked`, and no record of it is on
+`tool-calls`. The answer sleeps at once. Then one of these comes first, and each is one transaction with what it causes:
+
+    approved, edited   the call is made, with the arguments that count. Nothing wakes.
+    rejected           is the call's result. With the last result the answer wakes.
+    the time is over   as the policy says, either of the two.
+
+All that a decision needs is in the rounds, so it does not matter whether the answer is open, asleep or on its way. What
+ends an answer (a cancel, an erasure, its deadline) ends its approvals: a decision that comes later changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from app.audit.records import audit_of_approval
+from app.delivery.accepted import RequestKey
+from app.delivery.commits.commit import Commit
+from app.delivery.partition import Partition
+from app.delivery.record import Outgoing, Record, outgoing
+from app.features.open_calls import OpenCalls
+from app.features.waits.wake import beside_of, wake_with
+from app.policy.tools import BY_USER
+from app.settings import Settings
+from app.wire.arguments import arguments_mistake
+from app.wire.audit import AuditRecord
+from app.wire.control import Decide
+from app.wire.error import ErrorCode, WireError
+from app.wire.tool_records import ToolCallRecord
+from models.interface.chat import ModelCall
+from tables import records
+from tables.asleep import Sleep
+from tables.records import Table
+from tables.tool_calls import Approval, ApprovalState, ToolOutcome, ToolRounds, fits
+
+TIMED_OUT = "error: the tool did not answer in time"
+NOT_APPROVED = "error: nobody has approved this in time"
+NOT_ASKED = "error: nobody was asked to approve this, because too many answers wait"
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Decided(NamedTuple):
+    """What is decided about calls of an answer, and the records that go with it."""
+
+    rounds: ToolRounds
+    outputs: tuple[Outgoing, ...] = ()
+    audit: tuple[AuditRecord, ...] = ()
+
+
+def call_record(
+    settings: Settings, key: RequestKey, rounds: ToolRounds, call: ModelCall, now: int, headers: Headers = ()
+) -> Outgoing:
+    """The record by which a call of the last round is made."""
+    user_id, request_id = key
+    record = ToolCallRecord(
+        tool_call_id=call.id,
+        name=call.name,
+        arguments=call.arguments,
+        request_id=request_id,
+        user_id=user_id,
+        conversation_id=rounds.conversation_id,
+        created_at=now,
+        expires_at=rounds.rounds[-1].until(call.id),
+        tenant=rounds.tenant,
+    )
+    return outgoing(settings, "tool-calls", user_id.encode(), record, headers)
+
+
+def asked(key: RequestKey, rounds: ToolRounds, now: int) -> tuple[AuditRecord, ...]:
+    """What the audit has of the approvals for which the last round asks."""
+    last = rounds.rounds[-1]
+    by = {one.call_id: one.by for one in last.approvals}
+    return tuple(audit_of_approval(key, rounds, "asked", by[call.id], call, now) for call in last.asked)
+
+
+def over(key: RequestKey, rounds: ToolRounds, now: int) -> tuple[AuditRecord, ...]:
+    """What the audit has of an answer that ends while it waits for approvals."""
+    return tuple(
+        audit_of_approval(key, rounds, "cancelled", approval.by, call, now)
+        for call in rounds.asked_calls
+        if (approval := rounds.rounds[-1].approval(call.id)) is not None
+    )
+
+
+def not_asked(key: RequestKey, rounds: ToolRounds, now: int) -> Decided:
+    """The answer cannot sleep, so nobody can be asked."""
+    audit = over(key, rounds, now)
+    for call in rounds.asked_calls:
+        approval = rounds.rounds[-1].approval(call.id)
+        assert approval is not None
+        rounds = rounds.with_approval(msgspec.structs.replace(approval, state=ApprovalState.EXPIRED))
+        rounds = rounds.answered(ToolOutcome(call.id, NOT_ASKED))
+    return Decided(rounds, (), audit)
+
+
+def overdue(settings: Settings, key: RequestKey, rounds: ToolRounds, now: int, latest: int | None = None) -> Decided:
+    """What the clock decides about calls without a result. `latest`: when those that are made are over in any case."""
+    outputs: list[Outgoing] = []
+    audit: list[AuditRecord] = []
+    for call in rounds.missing:
+        last = rounds.rounds[-1]
+        approval = last.approval(call.id)
+        is_asked = approval is not None and approval.is_asked
+        if last.until(call.id) > now and (is_asked or latest is None or latest > now):
+            continue
+        if approval is None or not is_asked:
+            rounds = rounds.answered(ToolOutcome(call.id, TIMED_OUT))
+            continue
+        audit.append(audit_of_approval(key, rounds, "expired", approval.by, call, now))
+        approval = msgspec.structs.replace(approval, state=ApprovalState.EXPIRED)
+        if approval.is_made_at_last:
+            rounds = _made(rounds, approval, now)
+            outputs.append(call_record(settings, key, rounds, call, now))
+        else:
+            rounds = rounds.with_approval(approval).answered(ToolOutcome(call.id, NOT_APPROVED))
+    return Decided(rounds, tuple(outputs), tuple(audit))
+
+
+async def decide(partition: Partition, calls: OpenCalls, record: Record, decision: Decide) -> None:
+    """Commit what the decision causes, or nothing if it comes too late. Raises `WireError` for one about no wait.
+
+    An erasure of the user that stands before it in the log is decided before it.
+    """
+    key = (decision.user_id, decision.request_id)
+    ownership = partition.ownership
+    async with ownership.marks.locks.of(decision.user_id):
+        decided = _decided(partition, calls, decision)
+        if decided is None:
+            await partition.commit(Commit(record))
+            return
+        change, woken = calls.decide(key, decided.rounds), wake_with(partition, key, decided.rounds)
+        heads = [(key, ownership.sleepers.under_way.get(key))]
+        if (head := ownership.sleepers.head(key)) is not None:
+            calls.schedule.watch(key, head, ownership.clock.now())
+        outputs = (*decided.outputs, *woken.outputs)
+        commit = Commit(record, (change, *woken.changes), outputs, decided.audit)
+        await partition.commit(commit, urgent=True)
+        calls.settle({key: decided.rounds})
+        ownership.sleepers.settle(heads)
+        calls.wake([key])
+
+
+def _decided(partition: Partition, calls: OpenCalls, decision: Decide) -> Decided | None:
+    """None if the wait is over."""
+    key = (decision.user_id, decision.request_id)
+    ownership, settings = partition.ownership, partition.context.settings
+    rounds, now = calls.decided(key), ownership.clock.now()
+    approval = None if rounds is None else _approval(rounds, decision.wait_id)
+    if rounds is None or approval is None:
+        if rounds is None and ownership.store.get(Table.ENDED, records.key(*key)) is not None:
+            return None
+        raise _refused(decision, f"wait_id: request {key[1]} of {key[0]} does not wait for {decision.wait_id}")
+    desk, _, name = decision.by.partition("/")
+    if desk != approval.by or (desk == BY_USER and name != decision.user_id):
+        raise _refused(decision, f"by: {approval.by} decides about this call")
+    call = next((one for one in rounds.asked_calls if one.id == decision.wait_id), None)
+    if call is None or approval.until <= now or _is_over(partition, key, rounds):
+        return None
+    outputs: tuple[Outgoing, ...] = ()
+    if decision.decision == "rejected":
+        reason = f": {decision.reason}" if decision.reason else ""
+        state = msgspec.structs.replace(approval, state=ApprovalState.REJECTED, decided_by=decision.by)
+        outcome = ToolOutcome(call.id, f"error: rejected by {decision.by}{reason}")
+        rounds = rounds.with_approval(state).answered(outcome)
+    else:
+        rounds, call = _approved(rounds, approval, call, decision, now)
+        outputs = (call_record(settings, key, rounds, call, now),)
+    if not fits(rounds, beside_of(partition, key)):
+        raise _refused(decision, "arguments: the calls of this answer are too large together")
+    audit = audit_of_approval(key, rounds, decision.decision, decision.by, call, now)
+    return Decided(rounds, outputs, (audit,))
+
+
+def _approved(
+    rounds: ToolRounds, approval: Approval, call: ModelCall, decision: Decide, now: int
+) -> tuple[ToolRounds, ModelCall]:
+    """The rounds with a call that is made, and the call."""
+    if decision.arguments is not None and (why := arguments_mistake(decision.arguments, approval.parameters)):
+        raise _refused(decision, f"arguments: {why}")
+    approval = msgspec.structs.replace(
+        approval,
+        state=ApprovalState(decision.decision),
+        decided_by=decision.by,
+        asked=None if decision.arguments is None else call.arguments,
+    )
+    rounds = _made(rounds, approval, now, decision.arguments)
+    return rounds, next(one for one in rounds.calls if one.id == call.id)
+
+
+def _made(rounds: ToolRounds, approval: Approval, now: int, arguments: str | None = None) -> ToolRounds:
+    """The rounds with a call that is made now."""
+    return rounds.with_approval(msgspec.structs.replace(approval, until=now + approval.time_ms), arguments)
+
+
+def _approval(rounds: ToolRounds, call_id: str) -> Approval | None:
+    return next((one for one in rounds.approvals if one.call_id == call_id), None)
+
+
+def _is_over(partition: Partition, key: RequestKey, rounds: ToolRounds) -> bool:
+    """Whether the answer is about to end: it is stopped, erased, or woken although nobody has decided."""
+    ownership = partition.ownership
+    inflight, head = ownership.inflight_requests.get(key), ownership.sleepers.head(key)
+    if inflight is not None and inflight.stop.reason is not None:
+        return True
+    if head is not None and (head.is_stopped or (head.state is Sleep.AWAKE and inflight is None)):
+        return True
+    return ownership.marks.of(key[0], rounds.conversation_id).cover(rounds.at)
+
+
+def _refused(decision: Decide, message: str) -> WireError:
+    return WireError(ErrorCode.INVALID_REQUEST, message, user_id=decision.user_id)

@@ -1,0 +1,42 @@
+"""What the policy says of single tools: `[tools.NAME]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from app.policy.mistakes import Mistake
+
+BY_USER = "user"
+"""In place of a desk: the user, whose answer calls the tool, decides."""
+
+_MOST_S = 30 * 86_400
+_DESK = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def is_desk(name: str) -> bool:
+    return _DESK.fullmatch(name) is not None
+
+
+class ApproveRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call is made only once somebody of the desk `by` has approved it; `by = "user"`: once the user has. What nobody
+    has decided `within_s` is `otherwise`.
+    """
+
+    by: str
+    within_s: float = 86_400.0
+    otherwise: Literal["approved", "rejected"] = "rejected"
+
+    def mistakes(self) -> Iterator[Mistake]:
+        """What the types cannot express."""
+        if not is_desk(self.by):
+            yield Mistake("by", "by must be 1-64 of A-Z a-z 0-9 _ . -")
+        if not 0 < self.within_s <= _MOST_S:
+            yield Mistake("within_s", f"within_s must be above 0 and at most {_MOST_S}")
+
+
+class ToolRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    approve: ApproveRules | None = None
