@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -33,9 +33,10 @@ from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
 from tests.faults.audit_verdict import wrong_audit
 from tests.faults.moderation_verdict import wrong_moderation
-from tests.faults.tool_verdict import read_tool_topics
+from tests.faults.tool_verdict import NOBODY, read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records
 from tests.simulation.broker import Entry
+from tests.simulation.desks import results_of, wrong_approvals
 from tests.simulation.erasures import Erasures, Marked
 from tests.simulation.foreign import wrong_foreign
 from tests.simulation.hostile_verdict import Innocent, met_by_kills, readable, wrong_outcomes
@@ -99,7 +100,9 @@ class Findings:
             has_met=erasures.has_met,
             masks=self._mask,
             slept=slept_by(self._read("waits")),
-            topics=read_tool_topics(self._read("tool-calls"), self._read("tool-results"), self._sim.settings()),
+            topics=read_tool_topics(
+                self._read("tool-calls"), self._read("tool-results"), self._sim.settings(), self._results_of_asked()
+            ),
         )
         for name in ("turn_differs", "wrong_plans", "wrong_calls"):
             found = getattr(verdict, name)
@@ -195,6 +198,9 @@ class Findings:
             for key, _value in partition.ownership.store.scan(Table.ASLEEP)
         ]
         wrong += wrong_waits(self._read("waits"), self._read("requests"), self._events, self._sim.torn)
+        if (rules := self._sim.conditions.approvals) is not None:
+            audit, controls, calls = map(self._read, ("audit", "controls", "tool-calls"))
+            wrong += wrong_approvals(audit, controls, calls, self._reasons(), rules)
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows(erasures)
@@ -214,6 +220,10 @@ class Findings:
         wrong += [f"{key} is innocent and ended as engine_error" for key in innocent]
         wrong += [f"{key} names no model and ended as model_not_found" for key in self._errors("model_not_found")]
         return wrong
+
+    def _results_of_asked(self) -> Mapping[Key, Mapping[str, Sequence[str]]]:
+        rules = self._sim.conditions.approvals
+        return NOBODY if rules is None else results_of(self._read("audit"), self._read("controls"), rules)
 
     def _wrong_audit(self) -> list[str]:
         heads = self._read(changelog_topic(self._sim.settings(), Table.AUDIT))
@@ -252,7 +262,8 @@ class Findings:
         wrong += [f"{place} has no dead letter" for place in wanted - set(sources)]
         # Nobody reads a result while no answer waits, so a wrong one may have no dead letter yet.
         results = set() if self._sim.tools is None else self._sim.tools.wrong
-        unwanted = set(sources) - wanted - results - self._quarantined_places() - self._sim.hostile.keys()
+        decisions = set() if self._sim.desks is None else self._sim.desks.wrong
+        unwanted = set(sources) - wanted - results - decisions - self._quarantined_places() - self._sim.hostile.keys()
         unwanted -= self._innocent.others(self._read("turns"))
         return wrong + [f"{place} has a dead letter" for place in unwanted]
 

@@ -34,6 +34,7 @@ from app.policy.file import (
     When,
 )
 from app.policy.guard_rules import GuardRules
+from app.policy.tools import ApproveRules, ToolRules
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
@@ -44,6 +45,7 @@ from tables.records import Table
 from tests.faults.verdict import Key
 from tests.simulation import foreign
 from tests.simulation.broker import Broker, Entry
+from tests.simulation.desks import SimDesks
 from tests.simulation.findings import Findings, Outcome
 from tests.simulation.group import Group
 from tests.simulation.load import Load, Sending
@@ -92,6 +94,8 @@ class Conditions:
     """Requests that each user may send in a minute."""
     sleeps_after_s: float | None = None
     """Answers that wait for tools fall asleep after so long."""
+    approvals: ApproveRules | None = None
+    """Calls wait for an approval (desks.py)."""
     rounds: int = 32
     """Requests that a partition holds in memory, as a multiple of those that may run."""
 
@@ -185,6 +189,7 @@ class Simulation:
         load = load or Load()
         if load.tools:
             self.tools = SimToolPrograms(seed, self.broker, self.settings(), load.tools_late_s)
+        self.desks = None if conditions.approvals is None else SimDesks(seed, self.broker, partitions)
         Sending(self, load).begin()
 
     def _is_deadly(self, job: Job) -> bool:
@@ -238,6 +243,9 @@ class Simulation:
             policy = msgspec.structs.replace(policy, tenants=tenants)
         if self.conditions.sleeps_after_s is not None:
             policy = msgspec.structs.replace(policy, waits=WaitRules(park_after_s=self.conditions.sleeps_after_s))
+        if self.conditions.approvals is not None:
+            tools = {"look_up": ToolRules(approve=self.conditions.approvals)}
+            policy = msgspec.structs.replace(policy, tools=tools)
         if self.conditions.foreign:
             policy = msgspec.structs.replace(policy, intake=foreign.INTAKE, egress=foreign.EGRESS)
         if not (self.masked or self.conditions.moderated):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from functools import partial
 
+from app.policy.tools import ApproveRules
 from tests.simulation.faults import MORE_FAULTS, Fault, inflict_some
 from tests.simulation.load import Load
 from tests.simulation.process import Process
@@ -51,6 +52,37 @@ def sleeping_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simula
         tool_times_ms=(2000, 6000, 90_000),
         tools_late_s=chance.choice(((0.0, 0.5), (0.0, 3.0), (1.0, 20.0, 70.0))),
         silent=0.1,
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    inflict_some(simulation, (*faults, nobody_works) if chance.random() < 0.3 else faults)
+    return simulation
+
+
+def approval_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """A storm among answers whose calls wait for somebody at a desk (desks.py)."""
+    chance = random.Random(f"approvals {seed}")
+    rules = ApproveRules(
+        by="desk", within_s=chance.choice((1.0, 6.0, 90.0)), otherwise=chance.choice(("rejected", "approved"))
+    )
+    conditions = Conditions(
+        ttl_s=30 * _DAY_S,
+        skew=chance.random() < 0.5,
+        sweep_s=chance.choice((0.3, 3.0)),
+        sleeps_after_s=chance.choice((0.05, 1.5, 900.0)),
+        approvals=rules,
+    )
+    load = Load(
+        requests=5 + seed % 8,
+        users=chance.choice((1, 2, 3)),
+        tokens=chance.choice((2, 8)),
+        repeats=0.2,
+        deadlines=chance.choice((0.0, 0.2)),
+        erases=chance.choice((0.0, 0.0, 0.1)),
+        conversations=chance.choice((0, 2)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        tools=0.8,
+        tool_times_ms=(2000, 6000, 90_000),
+        tools_late_s=chance.choice(((0.0, 0.5), (0.0, 3.0), (1.0, 20.0))),
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     inflict_some(simulation, (*faults, nobody_works) if chance.random() < 0.3 else faults)

@@ -36,8 +36,9 @@ def wrong_waits(
     slept, newest = Counter[Key](), dict[Key, str]()
     for entry in entries:
         user, request_id = json.loads(entry.key or b"")
+        before = newest.get((user, request_id))
         newest[user, request_id] = state = "ended" if entry.value is None else decode(WaitRecord, entry.value).state
-        slept[user, request_id] += state == Sleep.ASLEEP
+        slept[user, request_id] += state == Sleep.ASLEEP != before  # a decision is told while it sleeps
     woken = Counter(_key_of(one) for one in requests if any(name == WOKEN for name, _ in one.headers))
     for key, state in newest.items():
         if key not in said and key not in torn:
