@@ -16,8 +16,8 @@ from app.wire.waits import WaitRecord
 
 
 @click.command()
-@click.option("--user", "-u", help="Only this user's.")
-@click.option("--count", is_flag=True, help="Print how many there are.")
+@click.option("-u", "--user", help="Only this user's.")
+@click.option("-n", "--count", is_flag=True, help="Print how many there are.")
 def waits(user: str | None, *, count: bool) -> None:
     """Print the answers that sleep, one JSON object a line, those that sleep longest first."""
     found = run(asleep(settings_of_terminal(), user))
