@@ -12,7 +12,7 @@ from app.commands import parley
     ("typed", "begun", "completed"),
     [
         ([], "ca", ["cancel"]),
-        ([], "w", ["watch", "worker"]),
+        ([], "w", ["waits", "watch", "worker"]),
         (["tail"], "to", ["tokens", "tool-calls", "tool-results"]),
         (["tail", "tokens"], "--from", ["--from-beginning"]),
         (["policy"], "", ["check"]),
