@@ -20,6 +20,7 @@ from app.features.waits.wake import Woken
 from tables.asleep import Sleep, Sleeper
 from tables.conversations import MemoryRules
 from tables.records import Conversation, KeptTurn
+from tables.tool_calls import NO_ROUNDS
 from tests.simulation import test_sleeping as directed
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.sleeping import sleeping_storm
@@ -31,13 +32,13 @@ _REMEMBER = MemoryRules.remember
 _REMEMBERED = Run.remembered
 
 
-def _writes_no_record(partition: Partition, key: Any, *, stops: bool = False) -> Woken:
-    woken = _WAKE(partition, key, stops=stops)
+def _writes_no_record(partition: Partition, key: Any, rounds: Any = NO_ROUNDS, *, stops: bool = False) -> Woken:
+    woken = _WAKE(partition, key, rounds, stops=stops)
     return Woken(woken.changes, woken.outputs[1:])
 
 
-def _stays_asleep(partition: Partition, key: Any, *, stops: bool = False) -> Woken:
-    woken = _WAKE(partition, key, stops=stops)
+def _stays_asleep(partition: Partition, key: Any, rounds: Any = NO_ROUNDS, *, stops: bool = False) -> Woken:
+    woken = _WAKE(partition, key, rounds, stops=stops)
     sleepers = partition.ownership.sleepers
     head = sleepers.head(key)
     assert head is not None
