@@ -7,6 +7,7 @@ record -> not a valid request: an error event, and a dead letter
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,6 +28,7 @@ from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt, AttemptCount, lost_attempts
 from app.delivery.sleepers import former_of, record_of
+from app.features.waits.timers import LaterRequests
 from app.foreign.source import source_of
 from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
@@ -37,7 +39,7 @@ from app.wire.request import Request
 from app.wire.validation import check_partition, validate_request, with_tenant
 from models.interface.fair_slots import payers_of
 from models.interface.generation import FinishReason
-from tables.asleep import Sleep, Sleeper
+from tables.asleep import Sleep, Sleeper, WaitKind
 
 
 @dataclass(eq=False)
@@ -46,6 +48,7 @@ class Requests:
     containment: Containment
     cancels: Cancels
     observer: Observer
+    timers: LaterRequests
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""
@@ -64,6 +67,7 @@ class Requests:
             partition.spawn(partition.commit(Commit(record)))
             return
         inflight = _accepted(partition, record, request, at, sleeper)
+        inflight.stop.is_cancelled = sleeper is not None and sleeper.head.is_stopped
         try:
             self._admit(partition, inflight)
         except ESCALATING:
@@ -96,11 +100,15 @@ class Requests:
             stop.is_cancelled = True
             inflight.on_commit.append(on_commit)
         marks = ownership.marks.of(*accepted.conversation)
-        if accepted.sleeper is not None and accepted.sleeper.head.is_stopped:
-            stop.is_cancelled = True
         if stop.is_cancelled or marks.forbid(accepted.at, accepted.former.begun_at):
             stop.now(FinishReason.CANCELLED)
         self.observer.admitted(partition.number, inflight)
+        begin = partial(self._begin, partition, inflight)
+        if stop.reason is not None or not self.timers.holds(partition, inflight, self.observer, begin):
+            begin()
+
+    def _begin(self, partition: Partition, inflight: InFlight) -> None:
+        accepted, stop, ownership = inflight.accepted, inflight.stop, partition.ownership
         left_s = _left_s(accepted, ownership.clock.now())
         if left_s is not None and left_s <= 0:
             stop.now(FinishReason.DEADLINE)
@@ -174,7 +182,14 @@ def _accepted(
     key = (request.user_id, request.request_id)
     former = ownership.former_of(key, record)
     if sleeper is not None:
-        former, at = former_of(key, sleeper, former, partition.number), sleeper.head.at
+        at = sleeper.head.at
+    if sleeper is not None and sleeper.head.kind is WaitKind.TIMER:
+        sleeper = None  # it is as one that is sent now
+    elif sleeper is not None:
+        former = former_of(key, sleeper, former, partition.number)
+    elif request.not_before is not None:  # it is as one that is sent then, although no worker was there
+        sent_at = min(request.not_before, ownership.clock.now())
+        record = dataclasses.replace(record, timestamp=max(record.timestamp, sent_at))
     if former.is_replayed:
         attempts = _attempts(partition, key, former)
     asked = at if former.plan.at is None else former.plan.at

@@ -45,6 +45,13 @@ class Sleep(enum.StrEnum):
     AWAKE = "awake"
 
 
+class WaitKind(enum.StrEnum):
+    """What its rows are of: an answer that waits for tools, or a request whose time is to come."""
+
+    TOOL = "tool"
+    TIMER = "timer"
+
+
 class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of an answer that has slept, without its texts.
 
@@ -65,6 +72,7 @@ class Head(msgspec.Struct, frozen=True, omit_defaults=True):
     at: int
     slept_at: int
     since: int
+    kind: WaitKind = WaitKind.TOOL
     tenant: str | None = None
     deadline: int | None = None
     woken_at: int = 0

@@ -15,7 +15,7 @@ import msgspec
 from app.delivery.accepted import Former, RequestKey
 from app.delivery.record import Record
 from app.reader.rule import Answer
-from tables.asleep import Head, Part, Sleeper, head_in, heads, no_rows, row_of, sleeper_in
+from tables.asleep import Head, Part, Sleeper, WaitKind, head_in, heads, no_rows, row_of, sleeper_in
 from tables.records import RowChange
 from tables.store import PartitionStore
 
@@ -81,7 +81,7 @@ class Sleepers:
     def answer_of(self, key: RequestKey, partition: int) -> Answer | None:
         """What readers have of an answer, as far as its rows know it."""
         sleeper = self.get(key) if self.some.is_set() else None
-        return None if sleeper is None else answer_of(key, sleeper, partition)
+        return None if sleeper is None or sleeper.head.kind is WaitKind.TIMER else answer_of(key, sleeper, partition)
 
 
 def answer_of(key: RequestKey, sleeper: Sleeper, partition: int) -> Answer:
@@ -96,6 +96,9 @@ def former_of(key: RequestKey, sleeper: Sleeper, former: Former, partition: int)
 
 
 def record_of(sleeper: Sleeper, record: Record) -> Record:
-    """The record of the request as it came first, in the place of one that wakes it."""
-    kept = sleeper.answer
-    return dataclasses.replace(record, value=sleeper.value, headers=kept.headers, timestamp=kept.timestamp)
+    """The record of the request as it came first, in the place of one that wakes it. One that has waited for its time
+    is as one that is sent when it wakes.
+    """
+    kept, head = sleeper.answer, sleeper.head
+    timestamp = head.woken_at if head.kind is WaitKind.TIMER else kept.timestamp
+    return dataclasses.replace(record, value=sleeper.value, headers=kept.headers, timestamp=timestamp)

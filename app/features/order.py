@@ -2,6 +2,7 @@
 
 A stage stands around those behind it, in all three rings (app/answering/stage.py). Each stands where it does because:
 
+    timers       A request that is refused for its time costs its tenant nothing.
     quota        Of a request that its tenant may not send, no model, judge or index sees anything.
     tool_rounds  Results of tools come from outside: the guard inside it reads them like a prompt.
     routing      A fallback begins a new prompt, so the guard inside it hides values from the next model, too.
@@ -44,6 +45,7 @@ from app.features.recall.stage import Recall
 from app.features.routing.metrics import canary_families
 from app.features.routing.stage import Routing
 from app.features.tool_rounds import ToolsOverKafka
+from app.features.waits.timers import LaterRequests
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Features:
 
     all: tuple[Feature, ...]
     quota: Quota
+    timers: LaterRequests
     tools: ToolsOverKafka
     routing: Routing
     masking: Masking
@@ -64,11 +67,13 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
     guard = guard or Guard(host.policy)
     quota = Quota.of(host)
     tools = ToolsOverKafka(host.settings, host.policy)
+    timers = LaterRequests(tools)
     routing = Routing.of(host)
     masking = Masking(guard)
     recall = Recall.of(host)
     cache = Cache.of(host)
     stages: tuple[Feature, ...] = (
+        timers,
         quota,
         tools,
         routing,
@@ -80,7 +85,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
         BestOf(host.embedder),
         Egress(host.policy),
     )
-    return Features(stages, quota, tools, routing, masking, recall, cache)
+    return Features(stages, quota, timers, tools, routing, masking, recall, cache)
 
 
 def families_of(features: Features | None) -> Iterable[Metric]:

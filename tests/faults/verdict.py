@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -224,15 +224,17 @@ def judge_records(
     topics: ToolTopics | None = None,
     masks: Masks = lambda _user, _values: NO_MASK,
     slept: Mapping[Key, Mapping[str, int]] = MappingProxyType({}),
+    timed: Collection[Key] = (),
 ) -> Verdict:
     """`erased`: when the last mark stood that is about a conversation, None without one; `has_met`: whether an erasure
     has met a recalled turn; `masks` hide values from the model; `slept`: answers of which `waits` tells, and since when
-    for each call. Workers that are `mixed` do not serve the same models, so before its first token an answer may be
-    routed anew; one that is cancelled before it names the default model, if its own is not here.
+    for each call; `timed`: requests that slept until their time. Workers that are `mixed` do not serve the same
+    models, so before its first token an answer may be routed anew; one that is cancelled before it names the
+    default model, if its own is not here.
     """
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
-    asked = _asked(requests, settings, verdict)
+    asked = _asked(requests, settings, verdict, timed)
     verdict.requests = len(asked)
     verdict.slept |= dict.fromkeys(slept, False)
     rule = _judge_tokens(tokens, verdict, has_met, mixed=mixed)
@@ -270,7 +272,7 @@ def judge_records(
     return verdict
 
 
-def _asked(records: Iterable[Fetched], settings: Settings, verdict: Verdict) -> dict[Key, dict]:
+def _asked(records: Iterable[Fetched], settings: Settings, verdict: Verdict, timed: Collection[Key]) -> dict[Key, dict]:
     """The first record of each request, in order of their offsets; what is no request counts as refused."""
     asked: dict[Key, dict] = {}
     for record in records:
@@ -281,11 +283,21 @@ def _asked(records: Iterable[Fetched], settings: Settings, verdict: Verdict) -> 
                 raise ValueError(request_id)
             if partition_for(user, settings.partitions) != record.partition:
                 raise ValueError(record.partition)
-            asked.setdefault((user, request_id), request)
-            verdict.asked_at.setdefault((user, request_id), record.timestamp)
+            key = (user, request_id)
+            if key in timed and wakes_timer(record, request, verdict.asked_at.get(key)):
+                asked.pop(key)
+                verdict.asked_at.pop(key)
+            asked.setdefault(key, request)
+            verdict.asked_at.setdefault(key, record.timestamp)
         except (ValueError, KeyError, TypeError, AttributeError):
             verdict.refused += 1
     return asked
+
+
+def wakes_timer(record: Fetched, request: dict, asked_at: int | None) -> bool:
+    """Whether a request that has waited for its time did so until this record: it is as one that is sent then."""
+    is_first = asked_at is not None and asked_at < request.get("not_before", 0)
+    return is_first and dict(record.headers).get("woken") == b"1"
 
 
 def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, has_met: HasMet, *, mixed: bool) -> ReaderRule:
@@ -303,7 +315,8 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, has_met: HasMet,
         update = rule.read(record.partition, record.offset, event)
         if update is not None and event.notice is not None and event.notice.code == PLAN:
             _judge_plan(msgspec.convert(event.notice.details, Plan), event, verdict, has_met, mixed=mixed)
-        if event.notice is not None and event.notice.code in {WAITING, WOKEN}:
+        of_timer = event.notice is not None and (event.notice.details or {}).get("kind") == "timer"
+        if event.notice is not None and event.notice.code in {WAITING, WOKEN} and not of_timer:
             verdict.slept[key] = event.notice.code == WAITING
         if update is not None and (update.gap or update.cut is not None):
             verdict.gaps.append(key)
@@ -390,15 +403,17 @@ def _judge_turns(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, Turn
 
 def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Verdict) -> None:
     """Turns of a conversation stand in the order of its requests, those that were stopped in the queue included; but
-    for answers that have slept, which end when they end.
+    for answers that have slept, and requests that are stopped before their time, which end when they end.
     """
+    out = {key for key, one in requests.items() if "not_before" in one and key in turns and not turns[key].answer}
+    out |= verdict.slept.keys()
     asked = defaultdict(list)
     for key, request in requests.items():
-        if key in turns and key not in verdict.slept:
+        if key in turns and key not in out:
             asked[request["user_id"], request.get("conversation_id", "default")].append(key)
     turns_of = defaultdict(list)
     for key, turn in turns.items():
-        if key in verdict.slept:
+        if key in out:
             continue
         turns_of[turn.user_id, turn.conversation_id].append(key)
     for conversation, keys in asked.items():

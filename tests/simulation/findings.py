@@ -34,7 +34,7 @@ from tables.usage import PROGRESS, Tally
 from tests.faults.audit_verdict import wrong_audit
 from tests.faults.moderation_verdict import wrong_moderation
 from tests.faults.tool_verdict import NOBODY, read_tool_topics
-from tests.faults.verdict import Key, Verdict, judge_records
+from tests.faults.verdict import Key, Verdict, judge_records, wakes_timer
 from tests.simulation.broker import Entry
 from tests.simulation.desks import results_of, wrong_approvals
 from tests.simulation.erasures import Erasures, Marked
@@ -44,7 +44,7 @@ from tests.simulation.limits import wrong_limits
 from tests.simulation.process import Process
 from tests.simulation.results import wrong_results
 from tests.simulation.usage import wrong_usage
-from tests.simulation.waits import slept_by, wrong_waits
+from tests.simulation.waits import begun_early, slept_by, timed_in, wrong_waits
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Simulation
@@ -85,6 +85,7 @@ class Findings:
         self._sim = simulation
         self._innocent = Innocent(simulation)
         self._events, self._unreadable = readable(self._everything("tokens"))
+        self._timed = timed_in(self._read("waits"))
         self._quarantined = simulation.deadly | met_by_kills(simulation, self._events)
 
     def outcome(self) -> Outcome:
@@ -100,6 +101,7 @@ class Findings:
             has_met=erasures.has_met,
             masks=self._mask,
             slept=slept_by(self._read("waits")),
+            timed=self._timed,
             topics=read_tool_topics(
                 self._read("tool-calls"), self._read("tool-results"), self._sim.settings(), self._results_of_asked()
             ),
@@ -197,6 +199,7 @@ class Findings:
             for _, partition in owners
             for key, _value in partition.ownership.store.scan(Table.ASLEEP)
         ]
+        wrong += begun_early(self._read("requests"), self._events)
         wrong += wrong_waits(self._read("waits"), self._read("requests"), self._events, self._sim.torn)
         if (rules := self._sim.conditions.approvals) is not None:
             audit, controls, calls = map(self._read, ("audit", "controls", "tool-calls"))
@@ -362,7 +365,10 @@ class Findings:
         for entry in self._read("requests"):
             key = (entry.key or b"").decode(errors="replace")
             with suppress(ValueError, KeyError, TypeError):
-                asked.setdefault((key, json.loads(entry.value or b"")["request_id"]), entry.timestamp)
+                request = json.loads(entry.value or b"")
+                name = (key, request["request_id"])
+                is_sent_now = name in self._timed and wakes_timer(entry, request, asked.get(name))
+                asked[name] = entry.timestamp if is_sent_now else asked.get(name, entry.timestamp)
         return asked
 
     def _planned_at(self) -> dict[Key, int]:

@@ -50,6 +50,10 @@ class Load:
     """How much later results come, by chance."""
     silent: float = 0.0
     """Share of requests with tools whose calls nobody answers, so that a cancel alone ends them."""
+    timers: float = 0.0
+    """Share of requests with `not_before`."""
+    timers_s: tuple[float, ...] = (0.5, 2.0, 6.0)
+    """How long they wait, by chance."""
     recall: float = 0.0
     """Share of requests that ask for related older turns."""
     same: float = 0.0
@@ -110,6 +114,7 @@ class Sending:
                 self.after(at, partial(self.append, "requests", user, b"x" * (MAX_RECORD_BYTES - 100)))
             if not self._cancels(at, user, number, request) and self.random.random() < load.deadlines:
                 request["deadline_ms"] = self.random.choice((0, 100, 1000, 5000))
+            request |= self._timer_of(at)
             self._erase_beside(at, user)
             self._delete_beside(at, user, str(request.get("conversation_id", "default")))
             self.after(at, partial(send, request))
@@ -199,6 +204,13 @@ class Sending:
             return {}
         same = {"prompt": "the same question", "max_tokens": self.load.tokens, "temperature": 0}
         return {**same, "conversation_id": f"c{number}"}
+
+    def _timer_of(self, at: float) -> dict[str, object]:
+        if not self._drawn(self.load.timers):
+            return {}
+        waits_s = self.random.choice(self.load.timers_s)
+        self.simulation.keep_running(at + waits_s + _LATEST_S)
+        return {"not_before": int((self.simulation.world.now + at + waits_s) * 1000)}
 
     def _tools_of(self, number: int) -> dict[str, object]:
         if self._drawn(self.load.results):

@@ -87,3 +87,32 @@ def approval_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simula
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     inflict_some(simulation, (*faults, nobody_works) if chance.random() < 0.3 else faults)
     return simulation
+
+
+def timer_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """A storm among requests that are not answered before a time: some seconds, minutes or days later."""
+    chance = random.Random(f"timers {seed}")
+    conditions = Conditions(
+        ttl_s=30 * _DAY_S,
+        skew=chance.random() < 0.5,
+        sweep_s=chance.choice((0.3, 3.0)),
+        sleeps_after_s=chance.choice((0.05, 0.4)),
+    )
+    load = Load(
+        requests=5 + seed % 8,
+        users=chance.choice((1, 2, 3)),
+        tokens=chance.choice((2, 8)),
+        cancels=chance.choice((0.1, 0.3)),
+        repeats=0.3,
+        deadlines=chance.choice((0.0, 0.2)),
+        erases=chance.choice((0.0, 0.0, 0.2)),
+        deletes=chance.choice((0.0, 0.0, 0.2)),
+        conversations=chance.choice((0, 2)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        tools=chance.choice((0.0, 0.0, 0.3)),
+        timers=0.6,
+        timers_s=chance.choice(((0.3, 1.0, 4.0), (0.5, 5.0, 20.0, 70.0), (3.0, 30.0, 400.0))),
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    inflict_some(simulation, (*faults, nobody_works) if chance.random() < 0.3 else faults)
+    return simulation

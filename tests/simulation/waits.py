@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 
 from app.features.waits.wake import WOKEN
 from app.wire.codec import decode
-from app.wire.event import TokenEvent
+from app.wire.event import WAITING, TokenEvent
 from app.wire.waits import WaitRecord
+from models.interface.generation import FinishReason
 from tables.asleep import Sleep
 from tests.faults.verdict import Key
 from tests.simulation.broker import Entry
@@ -20,11 +22,33 @@ def slept_by(entries: Iterable[Entry]) -> dict[Key, dict[str, int]]:
     found: dict[Key, dict[str, int]] = {}
     for entry in entries:
         user, request_id = json.loads(entry.key or b"")
-        calls = found.setdefault((user, request_id), {})
         record = None if entry.value is None else decode(WaitRecord, entry.value)
         for wait in () if record is None else record.waits:
-            calls.setdefault(wait.wait_id, entry.timestamp)
+            if wait.kind != "timer":
+                found.setdefault((user, request_id), {}).setdefault(wait.wait_id, entry.timestamp)
     return found
+
+
+def timed_in(entries: Iterable[Entry]) -> frozenset[Key]:
+    """The requests of which the topic tells that they slept until their time."""
+    told = (decode(WaitRecord, entry.value) for entry in entries if entry.value is not None)
+    return frozenset((one.user_id, one.request_id) for one in told if any(wait.kind == "timer" for wait in one.waits))
+
+
+def begun_early(requests: Iterable[Entry], events: Iterable[Entry]) -> Iterator[str]:
+    """Requests of which something was decided or said before their time."""
+    times: dict[Key, int] = {}
+    for entry in requests:
+        with suppress(ValueError, KeyError, TypeError):
+            request = json.loads(entry.value or b"")
+            times.setdefault((request["user_id"], request["request_id"]), request["not_before"])
+    for entry in events:
+        event = decode(TokenEvent, entry.value, entry.headers)
+        not_before = times.get((event.user_id or "", event.request_id or ""), 0)
+        is_stopped = event.finish_reason is FinishReason.CANCELLED and not event.index
+        waits = event.notice is not None and event.notice.code == WAITING
+        if entry.timestamp < not_before and not waits and not is_stopped:
+            yield f"{event.request_id} of {event.user_id} was begun {not_before - entry.timestamp} ms before its time"
 
 
 def wrong_waits(

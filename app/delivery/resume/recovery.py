@@ -22,7 +22,8 @@ from app.kafka.reading import cause_of
 from app.reader.rule import Answer, ReaderRule
 from app.wire.codec import decode
 from app.wire.error import WireError
-from app.wire.event import PLAN, EventType, Notice, Plan, TokenEvent
+from app.wire.event import PLAN, WAITING, EventType, Notice, Plan, TokenEvent
+from tables.asleep import WaitKind
 
 FindSlept = Callable[[RequestKey], Answer | None]
 
@@ -40,6 +41,11 @@ def with_notice(former: Former, notice: Notice, index: int, at: int) -> Former:
     return former
 
 
+def _is_of_timer(notice: Notice | None) -> bool:
+    """Whether the request waits for its time, so that nobody has admitted it."""
+    return notice is not None and notice.code == WAITING and (notice.details or {}).get("kind") == WaitKind.TIMER
+
+
 class _Slept(dict[RequestKey, int]):
     """Up to which index rows have the answers that have slept and that the log knows, too."""
 
@@ -50,6 +56,7 @@ class _Slept(dict[RequestKey, int]):
             rule.adopt(answer)
             self[key] = answer.position
         is_known = event.type is EventType.TOKEN and (event.index or 0) < self.get(key, 0)
+        is_known = is_known or _is_of_timer(event.notice)
         return TokenEvent(type=EventType.TOKEN, epoch=event.epoch) if is_known else event
 
 

@@ -26,7 +26,7 @@ from app.delivery.partition import Partition
 from app.features.tool_rounds import ToolsOverKafka
 from app.features.waits.approvals import overdue
 from app.features.waits.schedule import Count
-from app.features.waits.told import told
+from app.features.waits.told import ENDED, told
 from app.features.waits.wake import Woken, commit, wake, wake_with
 from tables import records
 from tables.asleep import Head, Sleep, no_rows
@@ -40,6 +40,8 @@ _AT_ONCE = 1000
 _REST_S = 0.02
 _WAKES = 100
 _READ_S = 10.0
+_TOLD_S = 28 * 86_400
+"""`waits` keeps a record for some days longer (app/kafka/topics.py)."""
 _LOST_MS = 60_000
 """A woken record reaches `requests` this long after it was decided, at the latest."""
 
@@ -74,9 +76,11 @@ class WaitClock:
         due = calls.schedule.pop_due(ownership.sleepers, ownership.clock.now())
         if not due:
             return
+        has_calls = any(calls.decided(key) is not None for key in due)
         with suppress(TimeoutError):  # a result that is there counts, unless it cannot be read
             async with asyncio.timeout(_READ_S):
-                await calls.read_to_end()
+                if has_calls:
+                    await calls.read_to_end()
         for begin in range(0, len(due), _WAKES):
             await self._wake(partition, due[begin : begin + _WAKES])
 
@@ -123,7 +127,7 @@ class WaitClock:
         """Say again what `tokens` will not keep for long. Readers who have it notice nothing."""
         ownership, settings = partition.ownership, self._tools.settings
         now, sleeper = ownership.clock.now(), ownership.sleepers.get(key)
-        if sleeper is None or now - head.told_at < settings.tokens_retention_s * 500:
+        if sleeper is None or now - head.told_at < min(settings.tokens_retention_s, _TOLD_S) * 500:
             return
         begin, log_of = ownership.token_log.position, ownership.token_log
         copies = [msgspec.structs.replace(one, copy=True) for one in sleeper.answer.segments]
@@ -142,7 +146,7 @@ class WaitClock:
         if key in ownership.inflight_requests:
             return
         if ownership.store.get(Table.ENDED, records.key(*key)) is not None:
-            await partition.commit(Commit(None, no_rows(*key)))
+            await partition.commit(Commit(None, no_rows(*key), (told(self._tools.settings, key, head, state=ENDED),)))
         elif ownership.watermark.at is not None and head.woken_at + _LOST_MS < ownership.watermark.at:
             log.warning(
                 "partition %s: the record that wakes request %s is lost; it is woken again", partition.number, key

@@ -20,6 +20,7 @@ from app.answering.kept import Kept
 from app.answering.run import Asleep, Run
 from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS
+from app.delivery.sleepers import Sleepers
 from app.features.open_calls import OpenCalls
 from app.features.waits.segments import segments_of
 from app.features.waits.told import ENDED, told, untold
@@ -34,7 +35,7 @@ from tables.tool_calls import ToolOutcome, ToolRounds, row
 
 MAX_ANSWER_BYTES = 512 * 1024
 """Of a `KeptAnswer`: an answer with more stays open, so that each of its segments fits into one event again."""
-_MAX_VALUE_BYTES = MAX_RECORD_BYTES - (8 << 10)
+MAX_VALUE_BYTES = MAX_RECORD_BYTES - (8 << 10)
 OPEN = "this call waits for {}"
 """What later requests of the conversation read in place of a result."""
 
@@ -48,12 +49,16 @@ def may_sleep(run: Run, calls: OpenCalls, rules: WaitRules) -> bool:
         return False
     if answer.logprobs or request.prompt_logprobs is not None:
         return False
-    sleepers = run.ownership.sleepers
-    of_user = (one for one in sleepers.all(request.user_id) if one[1].state is Sleep.ASLEEP)
+    return has_room(run.ownership.sleepers, calls, rules, request.user_id, request.tenant)
+
+
+def has_room(sleepers: Sleepers, calls: OpenCalls, rules: WaitRules, user_id: str, tenant: str | None) -> bool:
+    """Whether one more of the user may sleep."""
+    of_user = (one for one in sleepers.all(user_id) if one[1].state is Sleep.ASLEEP)
     if sum(1 for _ in islice(of_user, rules.per_user)) >= rules.per_user:
         return False
     count = calls.schedule.count
-    return count is None or count.has_room(request.tenant, rules)
+    return count is None or count.has_room(tenant, rules)
 
 
 def asleep(run: Run, calls: OpenCalls, rounds: ToolRounds) -> Asleep | None:
@@ -61,7 +66,7 @@ def asleep(run: Run, calls: OpenCalls, rounds: ToolRounds) -> Asleep | None:
     key, sleepers = run.key, run.ownership.sleepers
     sleeper = _sleeper_of(run, rounds)
     is_long = len(records.encode(sleeper.answer)) > MAX_ANSWER_BYTES
-    if is_long or len(sleeper.value or b"") + len(records.key(*key)) > _MAX_VALUE_BYTES:
+    if is_long or len(sleeper.value or b"") + len(records.key(*key)) > MAX_VALUE_BYTES:
         return None
     calls.schedule.add(key, sleeper.head)
     changes = (*sleepers.put(key, sleeper), calls.decide(key, rounds), row(*key, None), *_open_turn(run, rounds))

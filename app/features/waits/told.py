@@ -8,12 +8,13 @@ from app.settings import Settings
 from app.settings.kafka import TopicName
 from app.wire.waits import DecidedWait, Wait, WaitRecord
 from models.interface.chat import ModelCall
-from tables.asleep import Head
+from tables.asleep import Head, Sleep, WaitKind
 from tables.records import encode
 from tables.records import key as key_of
 from tables.tool_calls import NO_ROUNDS, ToolRound, ToolRounds
 
 ENDED = "ended"
+TIMER = WaitKind.TIMER.value
 
 
 def waits_of(rounds: ToolRounds) -> tuple[Wait, ...]:
@@ -35,9 +36,15 @@ def decisions_of(rounds: ToolRounds) -> tuple[DecidedWait, ...]:
     return tuple(DecidedWait(one.call_id, one.state.value, one.decided_by or None) for one in over)
 
 
+def wait_of(key: RequestKey, head: Head) -> Wait:
+    """What a request waits for whose time is to come."""
+    return Wait(key[1], TIMER, "", until=head.until)
+
+
 def told(settings: Settings, key: RequestKey, head: Head, rounds: ToolRounds = NO_ROUNDS, state: str = "") -> Outgoing:
     """The record of an answer in this state, by default that of its head."""
     user_id, request_id = key
+    is_timer = head.kind is WaitKind.TIMER and head.state is Sleep.ASLEEP and not state
     record = WaitRecord(
         request_id=request_id,
         user_id=user_id,
@@ -47,7 +54,7 @@ def told(settings: Settings, key: RequestKey, head: Head, rounds: ToolRounds = N
         since=head.since,
         until=head.until,
         tokens_offset=head.tokens_offset,
-        waits=() if state == ENDED else waits_of(rounds),
+        waits=() if state == ENDED else (wait_of(key, head),) if is_timer else waits_of(rounds),
         decided=decisions_of(rounds),
     )
     return Outgoing(settings.topic(TopicName.WAITS), key_of(*key), encode(record))

@@ -19,7 +19,7 @@ from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.features.waits.told import told
 from app.wire.audit import AuditRecord
-from tables.asleep import Sleep
+from tables.asleep import Sleep, WaitKind
 from tables.erasures import Scope
 from tables.records import Erased, RowChange
 from tables.tool_calls import NO_ROUNDS, ToolRounds
@@ -40,12 +40,14 @@ class Woken(NamedTuple):
 def wake(partition: Partition, key: RequestKey, rounds: ToolRounds = NO_ROUNDS, *, stops: bool = False) -> Woken:
     """Decide that the answer wakes with these rounds; one that `stops` ends as cancelled."""
     sleepers, settings = partition.ownership.sleepers, partition.context.settings
-    sleeper = sleepers.get(key)
+    sleeper, now = sleepers.get(key), partition.ownership.clock.now()
     assert sleeper is not None
+    is_sent_now = sleeper.head.kind is WaitKind.TIMER and not stops
     head = msgspec.structs.replace(
         sleeper.head,
         state=Sleep.AWAKE,
-        woken_at=partition.ownership.clock.now(),
+        at=now if is_sent_now else sleeper.head.at,
+        woken_at=now,
         wakes=sleeper.head.wakes + 1,
         is_stopped=sleeper.head.is_stopped or stops,
     )

@@ -21,6 +21,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     parallel_tool_calls: bool | None = None
     tool_mode: ToolMode = ToolMode.CLIENT
     tool_timeout_ms: int | None = None
+    not_before: int | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: TemplateValues | None = None
     continue_final_message: bool = False
@@ -63,6 +64,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
             parallel_tool_calls=self.parallel_tool_calls if tools else None,
             tool_mode=self.tool_mode,
             tool_timeout_ms=self.tool_timeout_ms,
+            not_before=self.not_before,
             reasoning_effort=self.reasoning_effort,
             chat_template_kwargs=self.chat_template_kwargs or None,
             continue_final_message=self.continue_final_message,

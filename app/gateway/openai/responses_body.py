@@ -104,6 +104,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     parallel_tool_calls: bool | None = None
     tool_mode: ToolMode = ToolMode.CLIENT
     tool_timeout_ms: int | None = None
+    not_before: int | None = None
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     stream: bool | None = None
@@ -156,6 +157,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             parallel_tool_calls=self.parallel_tool_calls if tools else None,
             tool_mode=self.tool_mode,
             tool_timeout_ms=self.tool_timeout_ms,
+            not_before=self.not_before,
             reasoning_effort=self.reasoning.effort if self.reasoning else None,
             response_format=self.text.format.response_format if self.text and self.text.format else None,
             metadata=self.metadata,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,17 @@ async def test_a_cancel_ends_an_answer_that_sleeps(worker: WorkerProcess) -> Non
         assert answer.text
         await until_it_is(client, request_id, "ended")
         assert await asleep(worker.settings, user) == []
+
+
+async def test_a_request_for_later_sleeps_through_a_kill(worker: WorkerProcess) -> None:
+    async with Client(worker.settings) as client:
+        user, not_before = client.user(), int(time.time() * 1000) + 4000
+        request_id = await client.ask(user, "remind me", max_tokens=2, not_before=not_before)
+        await until_it_is(client, request_id, "asleep")
+        worker.kill()
+        await asyncio.to_thread(worker.start)
+        answer = await client.answer(user, request_id)
+        assert answer.end is not None
+        assert answer.end.finish_reason is FinishReason.LENGTH
+        assert (answer.segments[0].timestamp or 0) >= not_before
+        await until_it_is(client, request_id, "ended")

@@ -73,6 +73,7 @@ sampling = st.fixed_dictionaries(
         "prompt_logprobs": st.integers(0, 20),
         "priority": st.sampled_from(Priority),
         "deadline_ms": count,
+        "not_before": count,
         "tenant": text,
         "model": text,
         "conversation_id": text,
