@@ -18,6 +18,7 @@ from app.gateway.answers.asked import AskedRequests
 from app.gateway.answers.follow import AnswerReader
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.answers.sent import SentRequests
+from app.gateway.answers.waiting import WaitingAnswers
 from app.gateway.asking.accounts import Accounts
 from app.gateway.asking.audit_trail import AuditTrail
 from app.gateway.asking.models import ServedModels, context_lengths
@@ -92,9 +93,10 @@ class Gateway:
         self.searching = Searching(settings)
         self.tools = offered_tools(settings.gateway_tools)
         self.tenants = TenantLimits(settings, policy, self.models, partitions, lambda: self.live.partitions)
+        self.waiting = WaitingAnswers(settings, policy, partitions)
         self._watch = None
         if settings.policy is not None:
-            self._watch = PolicyWatch(settings, policy, (self.models, self.tenants, self.pages))
+            self._watch = PolicyWatch(settings, policy, (self.models, self.tenants, self.pages, self.waiting))
         self._following: list[asyncio.Task[None]] = []
         self.erasures = ErasureBook(settings, partitions, self._drop, self._withdraw)
         self.asked = AskedRequests(settings, self.erasures, partitions, self.metrics)

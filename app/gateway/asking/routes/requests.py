@@ -74,11 +74,16 @@ async def read_so_far(request: Request, request_id: str) -> Response:
     gateway, identity = await _of_user(request, request_id)
     conversation_id = gateway.sent.conversation(identity.user_id, request_id)
     answer = await while_connected(request, gateway.follower.answer(identity.user_id, request_id))
-    if answer is not None:
-        return json_response(_as_json(answer, identity))
-    if conversation_id is None:
+    waits = None
+    if answer is None or answer.end is None:
+        waits = await while_connected(request, gateway.waiting.of_request(identity.user_id, request_id))
+        conversation_id = conversation_id if waits is None else waits.conversation_id
+    if answer is None and conversation_id is None:
         raise ApiError(ErrorCode.NOT_FOUND, "no request with this id was found")
-    return json_response(_as_json(Answer(identity.user_id, request_id, conversation_id), identity))
+    reply = _as_json(answer or Answer(identity.user_id, request_id, conversation_id or ""), identity)
+    if waits is not None:
+        reply |= {"status": "waiting", "waiting": [wait.details for wait in waits.waits]}
+    return json_response(reply)
 
 
 @router.get("/{request_id}/events", responses=replies(EVENTS))
