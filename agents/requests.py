@@ -104,7 +104,8 @@ class Requests:
             stop.now(FinishReason.CANCELLED)
         self.observer.admitted(partition.number, inflight)
         begin = partial(self._begin, partition, inflight)
-        if stop.reason is not None or not self.timers.holds(partition, inflight, self.observer, begin):
+        is_for_later = accepted.request.not_before is not None and stop.reason is None
+        if not (is_for_later and self.timers.holds(partition, inflight, self.observer, begin)):
             begin()
 
     def _begin(self, partition: Partition, inflight: InFlight) -> None:
