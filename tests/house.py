@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 72_640,
-    "files of the product": 663,
+    "lines of the product": 72_946,
+    "files of the product": 667,
     "lines of packages beside it": 415,
-    "lines of the core": 9_297,
-    "lines of the tests": 91_680,
-    "words of documents written by hand": 37_540,
+    "lines of the core": 9_331,
+    "lines of the tests": 91_940,
+    "words of documents written by hand": 37_728,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,
