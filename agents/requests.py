@@ -102,14 +102,10 @@ class Requests:
         marks = ownership.marks.of(*accepted.conversation)
         if stop.is_cancelled or marks.forbid(accepted.at, accepted.former.begun_at):
             stop.now(FinishReason.CANCELLED)
-        self.observer.admitted(partition.number, inflight)
-        begin = partial(self._begin, partition, inflight)
         is_for_later = accepted.request.not_before is not None and stop.reason is None
-        if not (is_for_later and self.timers.holds(partition, inflight, self.observer, begin)):
-            begin()
-
-    def _begin(self, partition: Partition, inflight: InFlight) -> None:
-        accepted, stop, ownership = inflight.accepted, inflight.stop, partition.ownership
+        if is_for_later and self.timers.holds(partition, inflight, partial(self._admit, partition, inflight)):
+            return
+        self.observer.admitted(partition.number, inflight)
         left_s = _left_s(accepted, ownership.clock.now())
         if left_s is not None and left_s <= 0:
             stop.now(FinishReason.DEADLINE)

@@ -142,7 +142,7 @@ def test_one_that_cannot_wait_ends_at_once(policy: Policy, after_s: float, code:
     if code == "overloaded":
         _ask(course, 1.0, "first", 10.0)
     _ask(course, 2.0, "r", after_s)
-    course.run()
+    course.simulation.run()
     (end,) = [event for event in course.events("r") if event.is_end]
     assert end.error is not None
     assert (end.error.code, (end.timestamp or 0) / 1000 - course.simulation.began < 3.0) == (code, True)

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from app.features.waits.wake import WOKEN
 from app.wire.codec import decode
+from app.wire.error import ErrorCode
 from app.wire.event import WAITING, TokenEvent
 from app.wire.waits import WaitRecord
 from models.interface.generation import FinishReason
@@ -45,7 +46,8 @@ def begun_early(requests: Iterable[Entry], events: Iterable[Entry]) -> Iterator[
     for entry in events:
         event = decode(TokenEvent, entry.value, entry.headers)
         not_before = times.get((event.user_id or "", event.request_id or ""), 0)
-        is_stopped = event.finish_reason is FinishReason.CANCELLED and not event.index
+        is_invalid = event.error is not None and event.error.code is ErrorCode.INVALID_REQUEST
+        is_stopped = is_invalid or (event.finish_reason is FinishReason.CANCELLED and not event.index)
         waits = event.notice is not None and event.notice.code == WAITING
         if entry.timestamp < not_before and not waits and not is_stopped:
             yield f"{event.request_id} of {event.user_id} was begun {not_before - entry.timestamp} ms before its time"

@@ -16,7 +16,6 @@ from app.answering.stage import Decide, Ending, Feature, Round, Stage
 from app.delivery.accepted import Accepted
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlight, Outcome
-from app.delivery.observer import Observer
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS
@@ -41,7 +40,7 @@ class LaterRequests(Feature):
     def stage(self, run: Run) -> Stage | None:
         return None if run.accepted.request.not_before is None else OnTime(run, self)
 
-    def holds(self, partition: Partition, inflight: InFlight, observer: Observer, admit: Callable[[], None]) -> bool:
+    def holds(self, partition: Partition, inflight: InFlight, admit: Callable[[], None]) -> bool:
         """Whether the request falls asleep; if it is stopped before it does, `admit` is called after all."""
         accepted, ownership = inflight.accepted, partition.ownership
         not_before = accepted.request.not_before
@@ -49,7 +48,7 @@ class LaterRequests(Feature):
             return False
         if len(accepted.record.value or b"") > MAX_VALUE_BYTES or self.refusal(ownership, accepted) is not None:
             return False
-        partition.spawn(self._fall_asleep(partition, inflight, observer, admit), about=accepted.record)
+        partition.spawn(self._fall_asleep(partition, inflight, admit), about=accepted.record)
         return True
 
     def refusal(self, ownership: Ownership, accepted: Accepted) -> RequestRefused | None:
@@ -68,9 +67,7 @@ class LaterRequests(Feature):
             return None
         return RequestRefused(ErrorCode.OVERLOADED, "too many requests and answers wait; try again later")
 
-    async def _fall_asleep(
-        self, partition: Partition, inflight: InFlight, observer: Observer, admit: Callable[[], None]
-    ) -> None:
+    async def _fall_asleep(self, partition: Partition, inflight: InFlight, admit: Callable[[], None]) -> None:
         """From the step that puts the commit on, the request is not in flight, but asleep."""
         accepted, ownership = inflight.accepted, partition.ownership
         key, sleepers, sleeper = accepted.key, ownership.sleepers, _sleeper_of(accepted, ownership)
@@ -88,7 +85,6 @@ class LaterRequests(Feature):
         partition.release(inflight)
         await partition.commit(commit, urgent=True)
         sleepers.settle([(key, sleeper)])
-        observer.slept(partition.number, inflight)
 
 
 class OnTime(Stage):
