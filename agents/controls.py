@@ -103,6 +103,11 @@ class Controls:
         now = ownership.clock.now()
         remembered_for = REMEMBERED_S - (now - record.timestamp) / 1000
 
+        def may_come() -> bool:
+            """Whether a request that was sent before the cancel may not have been read yet."""
+            answered_until = ownership.watermark.at
+            return answered_until is None or answered_until <= record.timestamp
+
         def commit() -> None:
             if partition.state is State.OWNED and partition.ownership is ownership:
                 partition.spawn(partition.commit(Commit(record)))
@@ -116,10 +121,10 @@ class Controls:
             inflight.stop.now(FinishReason.CANCELLED)
         elif inflight is None and (woken := stop(partition, key)) is not None:
             partition.spawn(commit_woken(partition, [key], [woken], record))
-        elif inflight is not None or ownership.known(key, now) or remembered_for <= 0:
+        elif inflight is not None or ownership.known(key, now) or (remembered_for <= 0 and not may_come()):
             commit()
         else:
-            self.cancels.remember(key, commit, min(remembered_for, REMEMBERED_S))
+            self.cancels.remember(key, commit, may_come, min(remembered_for, REMEMBERED_S))
 
     async def _erase(self, partition: Partition, record: Record, scope: Scope) -> None:
         position = (record.partition, record.offset)

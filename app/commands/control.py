@@ -33,7 +33,7 @@ _CHECK_EVERY_S = 0.1
 def cancel(request_id: str, user: str) -> None:
     """Cancel the answer to REQUEST; its text so far is kept.
 
-    A cancel that comes before its request is remembered for five minutes.
+    A cancel that comes before its request is remembered for five minutes, and while what was sent before it is open.
     """
     if not is_request_id(request_id):
         raise WrongUseError(f"REQUEST must be {REQUEST_ID_FORM}")

@@ -11,6 +11,8 @@ from aiokafka import TopicPartition
 from msgspec.structs import replace
 
 from agents import controls, requests
+from app.delivery.inflight import InFlight
+from app.delivery.partition import Partition
 from app.delivery.sleepers import Sleepers
 from app.features.waits import clock, timers, wake
 from app.features.waits.timers import LaterRequests
@@ -23,6 +25,7 @@ from tests.simulation.sleeping import timer_storm
 from tests.simulation.test_directed import Course
 from tests.simulation.test_sleeping import CONDITIONS, DAY_S, SLEEPS
 
+_HOLDS = LaterRequests.holds
 _WAKE = wake.wake
 _IN_3_DAYS = 3 * DAY_S
 
@@ -157,6 +160,11 @@ def _forgets(_sleepers: Sleepers) -> None:
     """A next owner does not look for requests that wait."""
 
 
+def _holds_no_due_one(timers: LaterRequests, partition: Partition, inflight: InFlight, admit: Any) -> bool:
+    is_due = (inflight.accepted.request.not_before or 0) <= partition.ownership.clock.now()
+    return not is_due and _HOLDS(timers, partition, inflight, admit)
+
+
 async def _erases_nothing(*_: Any) -> None:
     return
 
@@ -173,6 +181,9 @@ MUTANTS = {
         "wake",
         lambda *of, **by: Woken((one := _WAKE(*of, **by)).changes, one.outputs[1:]),
         timer_storm,
+    ),
+    "one that is due as it is read passes those that were sent before it": Mutant(
+        LaterRequests, "holds", _holds_no_due_one, timer_storm, 7438
     ),
     "a repeat makes a second one": Mutant(requests, "_sleeps_on", lambda *_: False, timer_storm, 7),
     "its row stays behind its end": Mutant(timers.OnTime, "leave", lambda _, kept: kept, timer_storm),

@@ -1,8 +1,10 @@
 """Requests that are not answered before a time (`not_before`).
 
-One whose time is to come falls asleep at its admission, with its record alone: no memory, no lane, no slot. When it is
-due, it wakes as any answer that sleeps, and from then on it is as a request that is sent then: its conversation, its
-quota and its deadline are of that moment. Its end deletes its row. One that is cancelled or erased wakes at once, to
+One whose time was to come when it was sent falls asleep at its admission, with its record alone: no memory, no lane, no
+slot. It does so even if it is due by then, because no worker ran or a former owner has let it sleep without committing
+that: later requests may have been answered meanwhile, and its place is behind them. When it is due, it wakes as any
+answer that sleeps, and from then on it is as a request that is sent then: its conversation, its quota and its deadline
+are of that moment. Its end deletes its row. One that is cancelled or erased wakes at once, to
 end as cancelled.
 """
 
@@ -44,7 +46,7 @@ class LaterRequests(Feature):
         """Whether the request falls asleep; if it is stopped before it does, `admit` is called after all."""
         accepted, ownership = inflight.accepted, partition.ownership
         not_before = accepted.request.not_before
-        if not_before is None or not_before <= ownership.clock.now() or accepted.former.has_begun:
+        if not_before is None or not_before <= accepted.at or accepted.former.has_begun or accepted.former.plan.at:
             return False
         if len(accepted.record.value or b"") > MAX_VALUE_BYTES or self.refusal(ownership, accepted) is not None:
             return False

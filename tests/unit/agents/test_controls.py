@@ -310,6 +310,7 @@ async def test_cancel_of_a_cancelled_request_is_done_at_once() -> None:
 async def test_cancel_of_an_ended_or_an_old_request_is_done_at_once() -> None:
     bench = Bench()
     bench.partition.put(Table.ENDED, Ended(1), "ann", "r1")
+    bench.partition.real.ownership.watermark.at = NOW - 399_999
     ended = bench.receive(Cancel(user_id="ann", request_id="r1"))
     old = bench.receive(Cancel(user_id="ann", request_id="never"), at=NOW - 400_000)
     await bench.partition.idle()
@@ -339,11 +340,24 @@ async def test_cancel_of_a_request_that_has_not_come_is_remembered_for_the_rest_
 ) -> None:
     bench = Bench()
     kept: list[tuple[object, float]] = []
-    monkeypatch.setattr(bench.cancels, "remember", lambda key, _commit, for_s: kept.append((key, for_s)))
+    monkeypatch.setattr(bench.cancels, "remember", lambda key, _commit, _may_come, for_s: kept.append((key, for_s)))
     bench.receive(Cancel(user_id="ann", request_id="later"), at=NOW - 1000 * age_s)
     await bench.partition.idle()
     assert kept == [(("ann", "later"), left_s)]
     assert bench.finished == []
+
+
+@pytest.mark.parametrize("answered_until", [None, NOW - 400_000])
+async def test_cancel_is_remembered_while_requests_before_it_are_open(answered_until: int | None) -> None:
+    """A partition without workers for an hour, or a user with many requests."""
+    bench = Bench()
+    bench.partition.real.ownership.watermark.at = answered_until
+    bench.receive(Cancel(user_id="ann", request_id="parked"), at=NOW - 400_000)
+    await bench.partition.idle()
+    assert bench.finished == []
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert bench.cancels.pop(("ann", "parked")) is not None
 
 
 async def test_cancel_that_was_remembered_is_finished_once_its_request_has_ended() -> None:

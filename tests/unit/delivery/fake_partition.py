@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit, CommitQueue
+from app.delivery.commits.positions import Watermark
 from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition, State
 from app.delivery.record import Record
@@ -74,6 +75,7 @@ class Own:
     token_log: FakeLog = field(default_factory=FakeLog)
     inflight_requests: dict[RequestKey, InFlight] = field(default_factory=dict)
     states_former_models: bool = False
+    watermark: Watermark = field(default_factory=Watermark)
 
     def __post_init__(self) -> None:
         self.marks = PartitionMarks(self.store)

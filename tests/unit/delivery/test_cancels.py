@@ -50,6 +50,16 @@ async def test_an_old_cancel_is_settled_and_forgotten() -> None:
     assert cancels.pop(KEY) is None
 
 
+async def test_an_old_cancel_is_remembered_while_its_request_may_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AGAIN_S", 0.001)
+    settled, asked = asyncio.Event(), iter((True, True, False))
+    cancels = Cancels()
+    cancels.remember(KEY, settled.set, lambda: next(asked), for_s=0.0)
+    await settled.wait()
+    assert next(asked, None) is None
+    assert cancels.pop(KEY) is None
+
+
 async def test_requests_of_one_id_are_told_apart_by_user() -> None:
     cancels = Cancels()
     cancels.remember(KEY, lambda: None)
