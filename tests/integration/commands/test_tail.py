@@ -135,7 +135,7 @@ async def test_every_topic_can_be_read_also_those_that_the_policy_names(
     wrong = await terminal.run("tail", "thiers", *PAST)
     assert wrong.code == 2
     assert wrong.err.startswith("Error: there is no topic 'thiers'; there are tokens, requests, turns, dead-letters")
-    assert wrong.err.endswith("tool-results, theirs\n")
+    assert wrong.err.endswith("waits, theirs\n")
 
 
 async def test_where_no_worker_has_run_there_is_nothing_to_verify(settings: Settings, terminal: Terminal) -> None:
