@@ -181,9 +181,6 @@ MUTANTS: dict[str, Mutant] = {
         more=((Isolation, "enter", enter_at_once), (Isolation, "pass_suspect", _nothing)),
     ),
     "an event that is too large is the broker's fault": Mutant(tokens, "RECORD_ERRORS", (), modelled),
-    "a rebalance and the end of a worker let go beside each other": Mutant(
-        Partition, "_let_go", Partition._let_ownership_go, hostile_storm, hint=261128006
-    ),
     "an unreadable record is skipped without a letter": Mutant(
         Requests, "receive", _skips_the_unreadable, undecodable
     ),

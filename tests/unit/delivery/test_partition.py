@@ -118,6 +118,23 @@ async def test_take_over_under_way_is_given_up_at_a_rebalance_and_begins_anew_at
     assert len(bench.begun) == 2
 
 
+async def test_a_rebalance_and_the_end_of_a_worker_let_go_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one interrupts what the first one began, and both go on with it."""
+    ended: list[bool] = []
+
+    async def end() -> None:
+        await turns(5)
+        ended.append(True)
+
+    bench.partition.allow_take_over()
+    await bench.until(State.OWNED)
+    monkeypatch.setattr(bench.ownership, "end", end)
+    first = asyncio.create_task(bench.partition.close())
+    await turns(4)
+    await asyncio.gather(first, bench.partition.close())
+    assert ended == [True]
+
+
 async def test_a_take_over_that_ends_while_it_is_given_up_leaves_no_partition_that_counts_as_owned(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
