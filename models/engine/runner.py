@@ -236,12 +236,7 @@ class Runner:
         """Warm up everything that is created at first use, so that no request pays for it."""
         for tokens in WARM_UP:  # each script more than once: TorchScript optimizes it at its second run
             self.check(min(tokens, context_length))
-            for sampling in (
-                Sampling(temperature=0.0),
-                Sampling(),
-                Sampling(top_p=0.9),
-                Sampling(top_p=0.9, top_k=8, logprobs=2),
-            ):
+            for sampling in WARM_UP_DRAWS:
                 sample(torch.zeros(2, self.model.config.vocab_size, device=self.device), [Draw(sampling, 0)] * 2).read()
         if self._kernel:
             self._graphs = self._captured(max_running, pages_for(context_length, self._pool.size))
