@@ -23,7 +23,6 @@ import msgspec
 from aiokafka import ConsumerRecord
 
 from app.delivery.accepted import RequestKey
-from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import error_of_unexpected, letter_of
 from app.delivery.escalation import ESCALATING
 from app.delivery.follower import TopicTask, follow
@@ -31,7 +30,7 @@ from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.features.open_calls import OpenCalls
 from app.features.tool_rounds import ToolsOverKafka
-from app.features.waits.wake import beside_of, wake_with
+from app.features.waits.wake import Woken, beside_of, commit, wake_with
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import ErrorCode, WireError
@@ -108,13 +107,9 @@ class ToolResults:
                 letters.append(letter_of(record, error_of_unexpected(record, error), self._settings))
         progress = RowChange(Table.CALLS, PROGRESS, records.encode(ResultsPosition(position)))
         woken = [wake_with(partition, key, rounds) for key, rounds in decided.items()]
-        sleepers = partition.ownership.sleepers
-        heads = [(key, sleepers.under_way.get(key)) for key in decided]
-        rows = (*changes.values(), *(row for one in woken for row in one.changes), progress)
-        outputs = (*letters, *(output for one in woken for output in one.outputs))
-        await partition.commit(Commit(None, rows, outputs), urgent=bool(changes))
+        taken = Woken((*changes.values(), progress), tuple(letters))
+        await commit(partition, decided, [taken, *woken], urgent=bool(changes))
         calls.settle(decided)
-        sleepers.settle(heads)
         calls.wake(changes)
 
     def _too_large(self, partition: Partition, result: ToolResultRecord, rounds: ToolRounds) -> WireError | None:

@@ -23,7 +23,7 @@ from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
 from app.delivery.record import Outgoing, Record, outgoing
 from app.features.open_calls import OpenCalls
-from app.features.waits.wake import beside_of, wake_with
+from app.features.waits.wake import Woken, beside_of, commit, wake_with
 from app.policy.tools import BY_USER
 from app.settings import Settings
 from app.wire.arguments import arguments_mistake
@@ -133,14 +133,10 @@ async def decide(partition: Partition, calls: OpenCalls, record: Record, decisio
             await partition.commit(Commit(record))
             return
         change, woken = calls.decide(key, decided.rounds), wake_with(partition, key, decided.rounds)
-        heads = [(key, ownership.sleepers.under_way.get(key))]
         if (head := ownership.sleepers.head(key)) is not None:
             calls.schedule.watch(key, head, ownership.clock.now())
-        outputs = (*decided.outputs, *woken.outputs)
-        commit = Commit(record, (change, *woken.changes), outputs, decided.audit)
-        await partition.commit(commit, urgent=True)
+        await commit(partition, [key], [Woken((change,), decided.outputs, decided.audit), woken], record)
         calls.settle({key: decided.rounds})
-        ownership.sleepers.settle(heads)
         calls.wake([key])
 
 

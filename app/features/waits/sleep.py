@@ -31,7 +31,7 @@ from app.wire.record_size import MAX_RECORD_BYTES
 from tables import records
 from tables.asleep import Head, KeptAnswer, KeptMemory, Sleep, Sleeper
 from tables.records import Conversation, KeptTurn, RowChange, Table
-from tables.tool_calls import ToolOutcome, ToolRounds, row
+from tables.tool_calls import NO_ROUNDS, ToolOutcome, ToolRounds, row
 
 MAX_ANSWER_BYTES = 512 * 1024
 """Of a `KeptAnswer`: an answer with more stays open, so that each of its segments fits into one event again."""
@@ -164,12 +164,19 @@ async def go_on(run: Run) -> None:
 def ended(run: Run, kept: Kept, rounds: ToolRounds) -> Kept:
     """With the deletion of the rows of an answer that has slept; one that leaves no turn leaves no open one either."""
     assert run.accepted.sleeper is not None
-    key, settings, head = run.key, run.settings, run.accepted.sleeper.head
+    key, head = run.key, run.accepted.sleeper.head
     run.drop_erased()
-    for change in run.ownership.sleepers.end(key):
-        kept = kept.with_change(change)
+    kept = without_rows(run, kept, head, rounds)
     if kept.row is None and run.conversation is not None:
         turns = tuple(one for one in run.conversation.turns if one.request_id != key[1] or not one.open)
         if len(turns) < len(run.conversation.turns):
             kept = kept.with_change(_conversation_row(run, msgspec.structs.replace(run.conversation, turns=turns)))
+    return kept
+
+
+def without_rows(run: Run, kept: Kept, head: Head, rounds: ToolRounds = NO_ROUNDS) -> Kept:
+    """With the deletion of the rows, and the state that others learn."""
+    key, settings = run.key, run.settings
+    for change in run.ownership.sleepers.end(key):
+        kept = kept.with_change(change)
     return kept.with_output(untold(settings, key) if run.forgets else told(settings, key, head, rounds, state=ENDED))

@@ -22,8 +22,8 @@ from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS
 from app.features.tool_rounds import ToolsOverKafka
-from app.features.waits.sleep import MAX_VALUE_BYTES, has_room
-from app.features.waits.told import ENDED, TIMER, told, untold, wait_of
+from app.features.waits.sleep import MAX_VALUE_BYTES, has_room, without_rows
+from app.features.waits.told import TIMER, told, wait_of
 from app.wire.error import ErrorCode
 from app.wire.event import WAITING, WOKEN, EventType, Notice, Plan
 from tables.asleep import Head, KeptAnswer, Sleep, Sleeper, WaitKind
@@ -111,13 +111,7 @@ class OnTime(Stage):
         return await then()
 
     def leave(self, kept: Kept) -> Kept:
-        if self._head is None:
-            return kept
-        for change in self.run.ownership.sleepers.end(self.run.key):
-            kept = kept.with_change(change)
-        settings, key = self.run.settings, self.run.key
-        is_gone = self.run.forgets
-        return kept.with_output(untold(settings, key) if is_gone else told(settings, key, self._head, state=ENDED))
+        return kept if self._head is None else without_rows(self.run, kept, self._head)
 
     def committed(self, outcome: Outcome) -> None:
         del outcome

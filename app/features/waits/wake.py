@@ -92,7 +92,12 @@ def stop(partition: Partition, key: RequestKey) -> Woken | None:
 
 
 async def commit(
-    partition: Partition, keys: Iterable[RequestKey], woken: Iterable[Woken], record: Record | None = None
+    partition: Partition,
+    keys: Iterable[RequestKey],
+    woken: Iterable[Woken],
+    record: Record | None = None,
+    *,
+    urgent: bool = True,
 ) -> None:
     """Commit what is decided about these answers."""
     sleepers = partition.ownership.sleepers
@@ -101,7 +106,7 @@ async def commit(
     changes = tuple(change for one in woken for change in one.changes)
     outputs = tuple(output for one in woken for output in one.outputs)
     audit = tuple(one for each in woken for one in each.audit)
-    await partition.commit(Commit(record, changes, outputs, audit), urgent=True)
+    await partition.commit(Commit(record, changes, outputs, audit), urgent=urgent)
     sleepers.settle(decided)
 
 
