@@ -101,7 +101,7 @@ async def commit(
 ) -> None:
     """Commit what is decided about these answers."""
     sleepers = partition.ownership.sleepers
-    decided = [(key, sleepers.under_way.get(key)) for key in keys]
+    decided = [(key, sleepers.under_way[key]) for key in keys if key in sleepers.under_way]
     woken = tuple(woken)
     changes = tuple(change for one in woken for change in one.changes)
     outputs = tuple(output for one in woken for output in one.outputs)
