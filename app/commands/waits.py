@@ -10,9 +10,8 @@ from app.commands.terminal import note, run, settings_of_terminal
 from app.process.printable import printable_json
 from app.settings import Settings
 from app.settings.kafka import TopicName
-from app.wire.codec import decode
 from app.wire.error import WireError
-from app.wire.waits import WaitRecord
+from app.wire.waits import WaitRecord, read_open
 
 
 @click.command()
@@ -36,10 +35,10 @@ async def asleep(settings: Settings, user: str | None = None) -> list[WaitRecord
     async for record in records_since(settings, TopicName.WAITS, 0):
         newest.pop(record.key, None)
         try:
-            state = None if record.value is None else decode(WaitRecord, record.value, record.headers)
+            state = read_open(record.value, record.headers)
         except WireError as error:
             note(f"waits partition {record.partition} offset {record.offset} is skipped: {error}")
             continue
-        if state is not None and state.state != "ended" and user in {None, state.user_id}:
+        if state is not None and user in {None, state.user_id}:
             newest[record.key] = state
     return sorted(newest.values(), key=lambda one: one.since)

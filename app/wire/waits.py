@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
+from app.wire.codec import Headers, decode
+
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the answer waits for; `wait_id` is a call's id. `by`: of an approval, the desk that decides, or `user`; and
@@ -49,3 +51,9 @@ class WaitRecord(msgspec.Struct, frozen=True, kw_only=True):
     tokens_offset: int
     waits: tuple[Wait, ...] = ()
     decided: tuple[DecidedWait, ...] = ()
+
+
+def read_open(value: bytes | None, headers: Headers) -> WaitRecord | None:
+    """The state of an answer that sleeps or wakes; None for one that has ended or is erased. Raises `WireError`."""
+    state = None if value is None else decode(WaitRecord, value, headers)
+    return None if state is None or state.state == "ended" else state

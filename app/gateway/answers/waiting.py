@@ -16,10 +16,9 @@ from app.policy.file import Policy
 from app.search.kept_rows import up_to_end
 from app.settings import Settings
 from app.settings.kafka import TopicName
-from app.wire.codec import decode
 from app.wire.error import ErrorCode, WireError
 from app.wire.ids import partition_for
-from app.wire.waits import WaitRecord
+from app.wire.waits import WaitRecord, read_open
 from tables.records import key_parts
 
 _AT_ONCE = 4
@@ -61,10 +60,10 @@ class WaitingAnswers:
                     continue
                 newest.pop(record.key, None)
                 try:
-                    state = None if record.value is None else decode(WaitRecord, record.value, record.headers)
+                    state = read_open(record.value, record.headers)
                 except WireError:
                     continue  # not written by a worker
-                if state is not None and state.state != "ended":
+                if state is not None:
                     newest[record.key] = state
         finally:
             await stop(records)
