@@ -1,4 +1,4 @@
-"""`parley approvals`, `parley approve`, `parley reject`: calls that wait for somebody, and what is decided of them."""
+"""`parley approvals`, `parley approve`, `parley reject`: list the calls that wait for an approval, and decide them."""
 
 from __future__ import annotations
 

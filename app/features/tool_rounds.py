@@ -190,7 +190,7 @@ class Calling(Stage):
         await self._tell_results()
 
     def _approvals(self, calls: Sequence[ModelCall], now: int) -> tuple[Approval, ...]:
-        """Of the calls that the policy lets nobody make without one."""
+        """For those of the calls that need one by the policy."""
         rules = self._tools.approve if self._tools.waits is not None else {}
         schemas = {tool.function.name: tool.function.parameters for tool in self.run.accepted.request.tools or ()}
         return tuple(
@@ -232,7 +232,7 @@ class Calling(Stage):
         await self._ask_nobody()
 
     async def _ask_nobody(self) -> None:
-        """The answer has to stay open, so nobody learns that it waits for an approval."""
+        """Give up the approvals: an answer that stays open is on no list, so no desk would decide."""
         run = self.run
         rounds = self._calls.decided(run.key) or self._made
         if rounds.asked_calls and run.inflight.stop.reason is None:

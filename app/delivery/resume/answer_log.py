@@ -43,7 +43,7 @@ from tables.tool_calls import BREAK, NO_ROUNDS, ToolRounds
 
 _LEAST_LOGPROB = -9999.0
 _TOLD_MS = 600_000
-"""An answer that wakes later than this is told again as far as it is."""
+"""When an answer wakes later than this, its tokens so far are written again."""
 
 
 class AnswerLog:
@@ -99,8 +99,8 @@ class AnswerLog:
 
     def go_beside(self, records_of: RecordsOf) -> None:
         """From now on these records go with each event, and with those of a former owner (beside.py)."""
-        told = self._accepted.slept_until  # whoever wrote up to there has waited for these records
-        owed = [one for one in self._recovered if (one.index or 0) >= told]
+        delivered = self._accepted.slept_until  # an answer falls asleep once its records are delivered
+        owed = [one for one in self._recovered if (one.index or 0) >= delivered]
         owed += filter(None, [self._accepted.former.end])
         self._beside = Beside(self._tokens, self._accepted.key, records_of, owed)
 

@@ -42,7 +42,7 @@ def with_notice(former: Former, notice: Notice, index: int, at: int) -> Former:
 
 
 def _is_of_timer(notice: Notice | None) -> bool:
-    """Whether the request waits for its time, so that nobody has admitted it."""
+    """Whether it says that a request waits for its time. Such a request is not admitted yet."""
     return notice is not None and notice.code == WAITING and (notice.details or {}).get("kind") == WaitKind.TIMER
 
 

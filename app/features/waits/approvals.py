@@ -1,4 +1,4 @@
-"""Calls that are made only once somebody has approved them.
+"""Calls that need an approval before they are made.
 
 A round that ends in such a call is committed like any other, but for the call: it is `asked`, and no record of it is on
 `tool-calls`. The answer sleeps at once. Then one of these comes first, and each is one transaction with what it causes:
