@@ -29,6 +29,7 @@ from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt, AttemptCount, lost_attempts
 from app.delivery.sleepers import former_of, record_of
 from app.features.waits.timers import LaterRequests
+from app.features.waits.wake import WOKEN
 from app.foreign.source import source_of
 from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
@@ -52,7 +53,7 @@ class Requests:
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""
-        ownership, sleeper = partition.ownership, None
+        ownership, sleeper, arrived = partition.ownership, None, record
         at = asked_at(record, ownership.clock)
         try:
             request = self._read(record)
@@ -63,7 +64,7 @@ class Requests:
         except WireError as error:
             self._refuse(partition, record, error, at)
             return
-        if _sleeps_on(ownership, key, sleeper) if sleeper is not None else ownership.known(key, at):
+        if _sleeps_on(ownership, key, sleeper, arrived) if sleeper is not None else ownership.known(key, at):
             partition.spawn(partition.commit(Commit(record)))
             return
         inflight = _accepted(partition, record, request, at, sleeper)
@@ -166,9 +167,12 @@ def asked_at(record: Record, clock: BrokerClock) -> int:
     return at if source is None else min(at, clock.time_of(source.timestamp))
 
 
-def _sleeps_on(ownership: Ownership, key: RequestKey, sleeper: Sleeper) -> bool:
-    """Whether this record of a request that has slept changes nothing: it repeats one that sleeps, or goes on."""
-    return sleeper.head.state is Sleep.ASLEEP or key in ownership.inflight_requests
+def _sleeps_on(ownership: Ownership, key: RequestKey, sleeper: Sleeper, record: Record) -> bool:
+    """Whether this record of a request that has slept changes nothing: it repeats one that sleeps, or goes on. A repeat
+    never stands in for the record that wakes it: that one may be aborted with its transaction.
+    """
+    wakes = any(name == WOKEN for name, _ in record.headers)
+    return not wakes or sleeper.head.state is Sleep.ASLEEP or key in ownership.inflight_requests
 
 
 def _accepted(

@@ -186,7 +186,9 @@ MUTANTS = {
         LaterRequests, "holds", _holds_no_due_one, timer_storm, 7438
     ),
     "a repeat makes a second one": Mutant(requests, "_sleeps_on", lambda *_: False, timer_storm, 7),
-    "its row stays behind its end": Mutant(timers.OnTime, "leave", lambda _, kept: kept, timer_storm),
+    "its row stays behind its end": Mutant(
+        timers.OnTime, "leave", lambda _, kept: kept, timer_storm, more=((clock.WaitClock, "_repair", _erases_nothing),)
+    ),
 }
 
 
