@@ -30,7 +30,7 @@ from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
 from app.features.open_calls import OpenCalls
 from app.features.waits.approvals import Decided, asked, call_record, not_asked, over, overdue
 from app.features.waits.sleep import asleep, ended, go_on, may_sleep
-from app.features.waits.told import waits_of
+from app.features.waits.states import waits_of
 from app.policy.file import NO_POLICY, Policy
 from app.settings import Settings
 from app.wire.error import ErrorCode
@@ -151,8 +151,7 @@ class Calling(Stage):
         headers = run.inflight.trace_headers
         made = [call for call in one.calls if call not in one.asked]
         outputs = tuple(call_record(self._settings, run.key, rounds, call, now, headers) for call in made)
-        commit = Commit(None, (change,), outputs, asked(run.key, rounds, now))
-        await run.partition.commit(commit, urgent=True)
+        await run.partition.commit(Commit(None, (change,), outputs, asked(run.key, rounds, now)), urgent=True)
         self._made = rounds
         answer.continue_after(rounds)
         run.inflight.attempts.end_beginning()
@@ -240,15 +239,12 @@ class Calling(Stage):
 
     async def _decide(self, decided: Decided) -> None:
         change = self._calls.decide(self.run.key, decided.rounds)
-        commit = Commit(None, (change,), decided.outputs, decided.audit)
-        await self.run.partition.commit(commit, urgent=True)
+        await self.run.partition.commit(Commit(None, (change,), decided.outputs, decided.audit), urgent=True)
 
     async def _tell_results(self) -> None:
-        results = self._made.rounds[-1].outcomes
+        results, answer = self._made.rounds[-1].outcomes, self.run.answer
         shown = [{"tool_call_id": one.call_id, "content": one.content[:_SHOWN]} for one in results]
-        await self.run.answer.notice(
-            TOOL_RESULTS, "the answer goes on with the results of its calls", {"results": shown}
-        )
+        await answer.notice(TOOL_RESULTS, "the answer goes on with the results of its calls", {"results": shown})
 
     async def _time_out(self) -> None:
         """Decide that the missing results come too late. Those that arrived while no worker read them are not, unless

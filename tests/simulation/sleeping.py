@@ -27,6 +27,15 @@ def nobody_works(simulation: Simulation, _process: Process) -> None:
     simulation.keep_running(away + simulation.world.now - simulation.began + 20.0)
 
 
+def _beset(
+    seed: int, load: Load, faults: tuple[Fault, ...], conditions: Conditions, chance: random.Random
+) -> Simulation:
+    """Among faults, three in ten times that of no worker at all."""
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    inflict_some(simulation, (*faults, nobody_works) if chance.random() < 0.3 else faults)
+    return simulation
+
+
 def sleeping_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
     """A storm among answers that sleep after some tenths of a second."""
     chance = random.Random(f"sleeping {seed}")
@@ -53,9 +62,7 @@ def sleeping_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simula
         tools_late_s=chance.choice(((0.0, 0.5), (0.0, 3.0), (1.0, 20.0, 70.0))),
         silent=0.1,
     )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    inflict_some(simulation, (*faults, nobody_works) if chance.random() < 0.3 else faults)
-    return simulation
+    return _beset(seed, load, faults, conditions, chance)
 
 
 def approval_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
@@ -84,9 +91,7 @@ def approval_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simula
         tool_times_ms=(2000, 6000, 90_000),
         tools_late_s=chance.choice(((0.0, 0.5), (0.0, 3.0), (1.0, 20.0))),
     )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    inflict_some(simulation, (*faults, nobody_works) if chance.random() < 0.3 else faults)
-    return simulation
+    return _beset(seed, load, faults, conditions, chance)
 
 
 def timer_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
@@ -113,6 +118,4 @@ def timer_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulatio
         timers=0.6,
         timers_s=chance.choice(((0.3, 1.0, 4.0), (0.5, 5.0, 20.0, 70.0), (3.0, 30.0, 400.0))),
     )
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
-    inflict_some(simulation, (*faults, nobody_works) if chance.random() < 0.3 else faults)
-    return simulation
+    return _beset(seed, load, faults, conditions, chance)

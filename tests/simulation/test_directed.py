@@ -48,6 +48,16 @@ class Course:
     def after(self, at: float, happens: Callable[[], None]) -> None:
         self.simulation.world.after(at, happens)
 
+    def take_small_away(self) -> None:
+        """The worker serves the model `small` no longer."""
+        process = self.simulation.alive[0]
+        models = process.worker._loaded.models
+        small = models.find("small")
+        assert small is not None
+        with process.loop.running():
+            models.replace(*(one for one in models if one is not small))
+            models.forget(small.engine)
+
     def run(self, *unknown: str) -> None:
         """Run to the end; the verdict does not know whether faults of these kinds are any."""
         outcome = self.simulation.run()
@@ -91,16 +101,7 @@ def test_a_model_that_leaves_while_its_answer_waits_for_tools_leaves_its_tokens(
     course = Course(Policy(models=TO_SMALL.models, routes=TO_SMALL.routes, fallback=Fallback(chain=chain)))
     course.send(1.0, request_id="r", prompt="begin", max_tokens=8, **WAITING | {"tool_timeout_ms": 6000})
 
-    def leave() -> None:
-        process = course.simulation.alive[0]
-        models = process.worker._loaded.models
-        small = models.find("small")
-        assert small is not None
-        with process.loop.running():
-            models.replace(*(one for one in models if one is not small))
-            models.forget(small.engine)
-
-    course.after(4.0, leave)
+    course.after(4.0, course.take_small_away)
     course.run("torn_off", "changed")
     turn, events = course.turns()["r"], course.events("r")
     assert events[-1].error is None

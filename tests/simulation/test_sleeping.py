@@ -298,16 +298,7 @@ def test_an_answer_goes_on_with_the_model_that_is_served_when_it_wakes(monkeypat
     course = Waits(monkeypatch, after_s=8.0, policy=replace(TO_SMALL, waits=SLEEPS.waits))
     course.send(1.0, request_id="r", **ASKED)
 
-    def leave() -> None:
-        process = course.simulation.alive[0]
-        models = process.worker._loaded.models
-        small = models.find("small")
-        assert small is not None
-        with process.loop.running():
-            models.replace(*(one for one in models if one is not small))
-            models.forget(small.engine)
-
-    course.after(6.0, leave)
+    course.after(6.0, course.take_small_away)
     course.simulation.keep_running(60)
     course.run("changed", "wrong_plans")  # the verdict knows no model that goes on behind calls of another one
     turn = course.turns()["r"]

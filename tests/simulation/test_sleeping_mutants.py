@@ -79,10 +79,10 @@ def _keeps_the_open_turn(rules: MemoryRules, conversation: Conversation | None, 
 
 
 def _tells_no_end(_settings: Any, key: Any, head: Any, *_: Any, **__: Any) -> Any:
-    return _TOLD(_settings, key, head)
+    return _STATE_RECORD(_settings, key, head)
 
 
-_TOLD = sleep.told
+_STATE_RECORD = sleep.state_record
 _EVERYWHERE = ((clock, "wake"), (wake, "wake"))
 
 
@@ -103,7 +103,7 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner does not look for answers that sleep": Mutant(Sleepers, "begin", lambda *_: None, sleeping_storm),
     "later requests do not see that an answer waits": Mutant(sleep, "_open_turn", lambda *_: (), sleeping_storm),
     "an open turn stays open": Mutant(MemoryRules, "remember", _keeps_the_open_turn, sleeping_storm),
-    "the end of an answer is not told": Mutant(sleep, "told", _tells_no_end, sleeping_storm),
+    "the end of an answer is not told": Mutant(sleep, "state_record", _tells_no_end, sleeping_storm),
 }
 
 

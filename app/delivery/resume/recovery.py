@@ -55,8 +55,8 @@ class _Slept(dict[RequestKey, int]):
         if event.user_id is not None and key not in rule.answers and (answer := slept(key)) is not None:
             rule.adopt(answer)
             self[key] = answer.position
-        is_known = event.type is EventType.TOKEN and (event.index or 0) < self.get(key, 0)
-        is_known = is_known or _is_of_timer(event.notice)
+        is_in_rows = event.type is EventType.TOKEN and (event.index or 0) < self.get(key, 0)
+        is_known = is_in_rows or _is_of_timer(event.notice)
         return TokenEvent(type=EventType.TOKEN, epoch=event.epoch) if is_known else event
 
 

@@ -26,7 +26,7 @@ from app.delivery.partition import Partition
 from app.features.tool_rounds import ToolsOverKafka
 from app.features.waits.approvals import overdue
 from app.features.waits.schedule import Count
-from app.features.waits.told import ENDED, told
+from app.features.waits.states import ENDED, state_record
 from app.features.waits.wake import Woken, commit, wake, wake_with
 from tables import records
 from tables.asleep import Head, Sleep, no_rows
@@ -138,7 +138,7 @@ class WaitClock:
         rounds = self._tools.calls_of(ownership).decided(key) or NO_ROUNDS
         head = msgspec.structs.replace(head, told_at=now, tokens_offset=begin)
         change = ownership.sleepers.decide(key, head)
-        await commit(partition, [key], [Woken((change,), (told(settings, key, head, rounds),))])
+        await commit(partition, [key], [Woken((change,), (state_record(settings, key, head, rounds),))])
 
     async def _repair(self, partition: Partition, key: RequestKey, head: Head) -> None:
         """An answer is awake, and nothing of it is in flight: its record is to come, or there is none."""
@@ -146,7 +146,9 @@ class WaitClock:
         if key in ownership.inflight_requests:
             return
         if ownership.store.get(Table.ENDED, records.key(*key)) is not None:
-            await partition.commit(Commit(None, no_rows(*key), (told(self._tools.settings, key, head, state=ENDED),)))
+            await partition.commit(
+                Commit(None, no_rows(*key), (state_record(self._tools.settings, key, head, state=ENDED),))
+            )
         elif ownership.watermark.at is not None and head.woken_at + _LOST_MS < ownership.watermark.at:
             log.warning(
                 "partition %s: the record that wakes request %s is lost; it is woken again", partition.number, key

@@ -23,7 +23,7 @@ from app.delivery.record import REQUESTS
 from app.delivery.sleepers import Sleepers
 from app.features.open_calls import OpenCalls
 from app.features.waits.segments import segments_of
-from app.features.waits.told import ENDED, told, untold
+from app.features.waits.states import ENDED, erased_record, state_record
 from app.features.waits.wake import WOKEN as WOKEN_HEADER
 from app.policy.file import DEFAULT_MODEL, WaitRules
 from app.wire.event import WOKEN
@@ -70,7 +70,7 @@ def asleep(run: Run, calls: OpenCalls, rounds: ToolRounds) -> Asleep | None:
         return None
     calls.schedule.add(key, sleeper.head)
     changes = (*sleepers.put(key, sleeper), calls.decide(key, rounds), row(*key, None), *_open_turn(run, rounds))
-    commit = Commit(run.accepted.record, changes, (told(run.settings, key, sleeper.head, rounds),))
+    commit = Commit(run.accepted.record, changes, (state_record(run.settings, key, sleeper.head, rounds),))
 
     def settle() -> None:
         sleepers.settle([(key, sleeper)])
@@ -179,4 +179,6 @@ def without_rows(run: Run, kept: Kept, head: Head, rounds: ToolRounds = NO_ROUND
     key, settings = run.key, run.settings
     for change in run.ownership.sleepers.end(key):
         kept = kept.with_change(change)
-    return kept.with_output(untold(settings, key) if run.forgets else told(settings, key, head, rounds, state=ENDED))
+    return kept.with_output(
+        erased_record(settings, key) if run.forgets else state_record(settings, key, head, rounds, state=ENDED)
+    )

@@ -23,7 +23,7 @@ from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS
 from app.features.tool_rounds import ToolsOverKafka
 from app.features.waits.sleep import MAX_VALUE_BYTES, has_room, without_rows
-from app.features.waits.told import TIMER, told, wait_of
+from app.features.waits.states import TIMER, state_record, wait_of
 from app.wire.error import ErrorCode
 from app.wire.event import WAITING, WOKEN, EventType, Notice, Plan
 from tables.asleep import Head, KeptAnswer, Sleep, Sleeper, WaitKind
@@ -81,7 +81,7 @@ class LaterRequests(Feature):
         if inflight.stop.reason is not None:
             admit()
             return
-        output = told(partition.context.settings, key, sleeper.head)
+        output = state_record(partition.context.settings, key, sleeper.head)
         commit = Commit(accepted.record, sleepers.put(key, sleeper), (output,))
         self._tools.calls_of(ownership).schedule.add(key, sleeper.head)
         partition.release(inflight)

@@ -17,7 +17,7 @@ from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS, Outgoing, Record
-from app.features.waits.told import told
+from app.features.waits.states import state_record
 from app.wire.audit import AuditRecord
 from tables.asleep import Sleep, WaitKind
 from tables.erasures import Scope
@@ -54,7 +54,7 @@ def wake(partition: Partition, key: RequestKey, rounds: ToolRounds = NO_ROUNDS, 
     kept = sleeper.answer
     headers = (*kept.headers, (WOKEN, str(head.wakes).encode()))
     record = Outgoing(settings.topic(REQUESTS), kept.key, sleeper.value, headers)
-    return Woken((sleepers.decide(key, head),), (record, told(settings, key, head, rounds)))
+    return Woken((sleepers.decide(key, head),), (record, state_record(settings, key, head, rounds)))
 
 
 def wake_with(partition: Partition, key: RequestKey, rounds: ToolRounds) -> Woken:
@@ -69,7 +69,7 @@ def wake_with(partition: Partition, key: RequestKey, rounds: ToolRounds) -> Woke
     if until != head.until:
         head = msgspec.structs.replace(head, until=until)
         changes = (partition.ownership.sleepers.decide(key, head),)
-    return Woken(changes, (told(partition.context.settings, key, head, rounds),))
+    return Woken(changes, (state_record(partition.context.settings, key, head, rounds),))
 
 
 def beside_of(partition: Partition, key: RequestKey) -> int:

@@ -41,7 +41,9 @@ def wait_of(key: RequestKey, head: Head) -> Wait:
     return Wait(key[1], TIMER, "", until=head.until)
 
 
-def told(settings: Settings, key: RequestKey, head: Head, rounds: ToolRounds = NO_ROUNDS, state: str = "") -> Outgoing:
+def state_record(
+    settings: Settings, key: RequestKey, head: Head, rounds: ToolRounds = NO_ROUNDS, state: str = ""
+) -> Outgoing:
     """The record of an answer in this state, by default that of its head."""
     user_id, request_id = key
     is_timer = head.kind is WaitKind.TIMER and head.state is Sleep.ASLEEP and not state
@@ -60,6 +62,6 @@ def told(settings: Settings, key: RequestKey, head: Head, rounds: ToolRounds = N
     return Outgoing(settings.topic(TopicName.WAITS), key_of(*key), encode(record))
 
 
-def untold(settings: Settings, key: RequestKey) -> Outgoing:
+def erased_record(settings: Settings, key: RequestKey) -> Outgoing:
     """Nothing is known of the answer any more."""
     return Outgoing(settings.topic(TopicName.WAITS), key_of(*key), None)
