@@ -120,8 +120,13 @@ class KafkaNode(LocalServer):
                 assert making.stdout is not None
                 making.stdout.close()
         if making.returncode:
-            words = output.strip().splitlines() or ["no reason given"]
-            raise LocalError(f"Kafka's storage in {self.folder} could not be formatted: {words[-1][:300]}")
+            raise LocalError(f"Kafka's storage in {self.folder} could not be formatted: {_reason(output)[:300]}")
+
+
+def _reason(output: str) -> str:
+    """The root cause in what a Java program printed as it failed: the last line that is not of a stack."""
+    lines = [line for line in output.splitlines() if line.strip() and not line[0].isspace()]
+    return lines[-1].removeprefix("Caused by: ") if lines else "no reason given"
 
 
 class KafkaCluster:

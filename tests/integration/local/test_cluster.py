@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -10,6 +11,8 @@ from aiokafka.errors import InvalidTransactionTimeout
 
 from app.kafka.topics import create_topics, topic_specs
 from app.local.kafka import KafkaCluster
+from app.local.ports import free_port
+from app.local.report import LocalError
 from app.settings import Settings
 
 
@@ -42,3 +45,9 @@ async def test_no_transaction_may_hold_back_what_stands_behind_it_for_more_than_
                     await producer.start()
         finally:
             await producer.stop()
+
+
+def test_a_failed_format_names_its_root_cause_and_not_the_end_of_a_stack(tmp_path: Path) -> None:
+    port = free_port()
+    with pytest.raises(LocalError, match="two listeners on the same port"):
+        KafkaCluster(tmp_path, ports=[(port, port)]).start()
