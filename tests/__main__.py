@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from types import FrameType
 
-from tests.from_queue import VARIABLE
+from tests.from_queue import VARIABLE, processor_s
 from tests.shared_servers import running_servers
 
 LOGS = Path("build")
@@ -29,6 +29,8 @@ NICENESS = (0, 0, 0, 0, 5, 5)
 """Of each process."""
 MOST_SHOWN = 100_000
 """Letters of a log, the last ones. The log itself has all."""
+DEAREST = 20
+"""Parts shown at the end, by what they have cost the processor."""
 SLOWEST = ("--durations=15", "--durations-min=4")
 """Shown at the end of each log."""
 COMPUTED = ("tests/unit", "tests/simulation")
@@ -103,6 +105,7 @@ class Run:
 class Suite:
     def __init__(self, parts: Iterable[str], variables: Mapping[str, str], niceness: Iterable[int] = NICENESS) -> None:
         self.durations: dict[str, float] = {}
+        self.costs: dict[str, float] = {}
         self.queue = Queue(parts, durations_before())
         self.runs = [Run(f"{number}", nice) for number, nice in enumerate(niceness, start=1)]
         self._variables = variables
@@ -139,6 +142,11 @@ class Suite:
         failed += [str(run.log) for run in self.runs if run.process and run.has_failed and not run.failures]
         return failed + self.queue.waiting
 
+    def dearest(self) -> str:
+        """A line for each, with the seconds of the processor before those of the clock."""
+        dearest = sorted(self.costs.items(), key=lambda one: -one[1])[:DEAREST]
+        return "\n".join(f"{cost:7.1f} {self.durations[part]:7.1f}  {_shown(part)}" for part, cost in dearest)
+
     def progress(self) -> str:
         now = ", ".join(_shown(run.part) for run in self.runs if run.part)
         failures = sum(len(run.failures) for run in self.runs)
@@ -158,6 +166,7 @@ class Suite:
             return
         assert run.part is not None
         self.durations[run.part] = done.seconds
+        self.costs[run.part] = done.processor_s
         if done.failures:
             run.failures.append(run.part)
         run.part = self.queue.next(run.niceness)
@@ -205,7 +214,9 @@ def main() -> int:
         suite.finish()
     for run in sorted(suite.runs, key=lambda run: run.has_failed):
         print(f"\n{'=' * 30} {run.log} {'=' * 30}\n{run.log.read_text(errors='replace')[-MOST_SHOWN:]}", flush=True)
-    print(f"{len(suite.durations)} parts in {time.monotonic() - began:.0f} s; their durations: {DURATIONS}")
+    print(f"the dearest, in seconds of the processor and of the clock:\n{suite.dearest()}\n")
+    seconds = f"{time.monotonic() - began:.0f} s, {processor_s():.0f} s of the processor"
+    print(f"{len(suite.durations)} parts in {seconds}; their durations: {DURATIONS}")
     failed = suite.failed()
     if (ENGINES / ".installed").exists():
         engines = [str(ENGINES / "bin/python"), "-m", "pytest", "-p", "no:cacheprovider", "tests/engines"]

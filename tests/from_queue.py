@@ -1,12 +1,14 @@
 """A plugin for pytest: after the tests of its command line, those that `python -m tests` hands out, in one session.
 
 A process says by `Done` that it has ended a part and gets the next one. Fixtures of the session live on between parts,
-others end with theirs. Each test file is collected by the one process that runs it.
+others end with theirs. Each test file is collected by the one process that runs it. What a part has cost the processor
+includes the processes that ended in it; a server that lives on is a cost of the part in which it ends.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ VARIABLE = "TESTS_QUEUE"
 @dataclass(frozen=True)
 class Done:
     seconds: float
+    processor_s: float
     failures: int
 
 
@@ -32,6 +35,12 @@ FOLDERS: dict[Path, pytest.Collector | None] = {}
 def pytest_collect_directory(path: Path) -> Generator[None, pytest.Collector | None, pytest.Collector | None]:
     """The same one for each part: it has the fixtures of its conftest.py, which is read once."""
     return FOLDERS.setdefault(path, (yield))
+
+
+def processor_s() -> float:
+    """Of this process and those that have ended."""
+    usages = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 class Failures:
@@ -54,18 +63,18 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     descriptor = int(os.environ.pop(VARIABLE))
     os.set_inheritable(descriptor, False)
     queue, count, failed = Connection(descriptor), 0, 0
-    began = time.monotonic()
+    began, cost = time.monotonic(), 0.0
     while True:
         # After the last one the session goes on: its own fixtures stay.
         for item, following in zip(session.items, [*session.items[1:], session], strict=False):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         count += len(session.items)
-        queue.send(Done(time.monotonic() - began, session.testsfailed - failed))
+        queue.send(Done(time.monotonic() - began, processor_s() - cost, session.testsfailed - failed))
         failed = session.testsfailed
         part = queue.recv()
         if part is None:
             break
-        began = time.monotonic()
+        began, cost = time.monotonic(), processor_s()
         session.config.get_terminal_writer().line("\n" + part.replace(" ", "\n"))
         session.perform_collect(part.split())
     session.testscollected = count

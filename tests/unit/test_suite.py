@@ -61,9 +61,21 @@ def test_files_are_run_by_processes_with_one_session_each_and_a_failure_is_told(
     assert sorted(ran.durations) == parts
     assert [run.has_failed for run in ran.runs].count(True) >= 1
     assert ran.progress() == "5 of 5 done, 2 failed; "
+    assert len(ran.dearest().splitlines()) == len(parts)
     assert 1 <= len(list(tmp_path.glob("ended-*"))) <= 2
     logs = "".join(run.log.read_text() for run in ran.runs)
     assert ("nothing_of_that_name" in logs, "assert False" in logs) == (True, True)
+
+
+def test_a_part_costs_what_its_processes_cost(tmp_path: Path) -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass\n"
+    runs = f"import subprocess, sys\n\ndef test_it():\n    subprocess.run([sys.executable, '-c', {burn!r}])\n"
+    waits = "import time\n\ndef test_it():\n    time.sleep(0.5)\n"
+    first, dear, cheap = _files(tmp_path, a="def test_it():\n    pass\n", b=runs, c=waits)
+    ran = Suite([first, dear, cheap], {}, (0,))
+    ran.finish()
+    assert ran.costs[dear] >= 0.3 > ran.costs[cheap]
+    assert ran.durations[cheap] >= 0.5
 
 
 def test_a_process_that_dies_fails_with_its_part_and_others_go_on(tmp_path: Path) -> None:
