@@ -1,34 +1,17 @@
-"""People who decide about calls that wait for an approval, at two gateways in virtual time, and the verdict on it.
-
-Several decide about one call, at other desks and about calls of nobody too, with arguments that are none, early, late,
-and beside a cancel or an erasure. Each writes a name of its own, so a decision can be told from all others.
-"""
+"""The deciders of tests/faults/desks.py at two gateways in virtual time."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from aiokafka import TopicPartition
 
-from app.features.tool_rounds import CANCELLED
-from app.features.waits.approvals import NOT_APPROVED, NOT_ASKED
-from app.policy.tools import ApproveRules
-from app.wire.audit import AuditAction, AuditRecord
 from app.wire.codec import decode
-from app.wire.tool_records import ToolCallRecord
 from app.wire.waits import WaitRecord
-from tests.faults.verdict import Key
-from tests.simulation.broker import Broker, Entry
-
-DESK = "desk"
-_CLOCKS_MS = 500
-MADE = {"approved", "edited"}
+from tests.faults.desks import Deciders, PlannedControl
+from tests.simulation.broker import Broker
 
 
 class SimDesks:
@@ -37,153 +20,23 @@ class SimDesks:
     def __init__(self, seed: int, broker: Broker, partitions: int) -> None:
         self.wrong: set[tuple[str, int, int]] = set()
         self._random, self._broker = random.Random(f"desks {seed}"), broker
+        self._deciders = Deciders(self._random)
         self._positions: dict[int, int] = {}
-        self._seen: set[str] = set()
-        self._count = 0
         for number in range(partitions):
             broker.log(TopicPartition("waits", number)).readers.append(partial(self._poke, number))
 
     def _poke(self, number: int) -> None:
-        self._broker.world.after(0.001 + 0.02 * self._random.random(), partial(self._look, number))
+        self._broker.world.after(0.001 + 0.02 * self._random.random(), partial(self._read, number))
 
-    def _look(self, number: int) -> None:
+    def _read(self, number: int) -> None:
         log = self._broker.log(TopicPartition("waits", number))
         entries, self._positions[number] = log.read(self._positions.get(number, 0), 100)
         for entry in entries:
-            record = None if entry.value is None else decode(WaitRecord, entry.value)
-            for wait in () if record is None else record.waits:
-                if record is not None and wait.kind == "approval" and wait.wait_id not in self._seen:
-                    self._seen.add(wait.wait_id)
-                    self._plan(number, record, wait.wait_id)
+            for one in self._deciders.planned(None if entry.value is None else decode(WaitRecord, entry.value)):
+                self._broker.world.after(one.after_s, partial(self._send, number, one))
 
-    def _plan(self, number: int, record: WaitRecord, wait_id: str) -> None:
-        """What becomes of one wait: nothing in one of ten cases."""
-        chance, user = self._random, record.user_id
-        of = {"type": "decide", "user_id": user, "request_id": record.request_id}
-        if chance.random() < 0.1:
-            return
-        at = chance.choice((0.0, 0.3, 2.0, 7.0)) * chance.random()
-        for _ in range(chance.choice((1, 2, 3))):
-            decision = chance.choice(("approved", "approved", "edited", "rejected"))
-            self._send(at, number, user, {**of, "wait_id": wait_id, **self._said(decision)})
-            at += chance.choice((0.0, 0.0, 0.01, 3.0)) * chance.random()
-        if chance.random() < 0.3:
-            early = chance.random()
-            self._send(early, number, user, {**of, "wait_id": wait_id, **self._said("approved", "others")}, wrong=True)
-            self._send(early, number, user, {**of, "wait_id": "call_of_nobody", **self._said("approved")}, wrong=True)
-            bad = {**self._said("edited"), "arguments": "[1]"}
-            self._send(early, number, user, {**of, "wait_id": wait_id, **bad}, wrong=True)
-        if chance.random() < 0.2:
-            stop = {"type": "cancel", "user_id": user, "request_id": record.request_id}
-            self._send(chance.choice((0.0, at, at + 0.01)), number, user, stop)
-        if chance.random() < 0.05:
-            self._send(chance.choice((0.0, at, at + 0.01)), number, user, {"type": "erase", "user_id": user})
-
-    def _said(self, decision: str, desk: str = DESK) -> dict[str, Any]:
-        self._count += 1
-        said: dict[str, Any] = {"decision": decision, "by": f"{desk}/p{self._count}"}
-        if decision == "edited":
-            said["arguments"] = json.dumps({"word": f"edited {self._count}"})
-        if decision == "rejected":
-            said |= {"reason": "over the limit"} if self._count % 2 else {}
-        return said
-
-    def _send(self, after_s: float, number: int, user: str, record: dict[str, Any], *, wrong: bool = False) -> None:
-        def send() -> None:
-            place = self._broker.append(TopicPartition("controls", number), user.encode(), json.dumps(record).encode())
-            if wrong:
-                self.wrong.add(("controls", number, place))
-
-        self._broker.world.after(after_s, send)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """An approval, as the audit has it: its end, and by whom."""
-
-    outcome: str
-    by: str
-    asked_at: int
-    ended_at: int = 0
-
-
-def approvals_of(audit: Iterable[Entry]) -> tuple[dict[Key, dict[str, Judged]], list[str]]:
-    """By request and call, and what is wrong with them."""
-    found: defaultdict[Key, dict[str, Judged]] = defaultdict(dict)
-    wrong = []
-    for entry in audit:
-        record = decode(AuditRecord, entry.value, entry.headers)
-        if record.action is not AuditAction.APPROVAL:
-            continue
-        key, call = (record.user_id, record.request_id or ""), record.tool_call_id or ""
-        before = found[key].get(call)
-        if (before is None) != (record.outcome == "asked") or (before is not None and before.outcome != "asked"):
-            wrong.append(f"audit: {key} {call} is {record.outcome} after {None if before is None else before.outcome}")
-        asked_at = record.at if before is None else before.asked_at
-        found[key][call] = Judged(record.outcome, record.by or "", asked_at, record.at)
-    return found, wrong
-
-
-def decisions_in(controls: Iterable[Entry]) -> dict[str, list[tuple[int, dict[str, Any]]]]:
-    """The decisions about each call that could count, in the order of the log."""
-    found: defaultdict[str, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
-    for entry in controls:
-        said = json.loads(entry.value or b"")
-        if said.get("type") == "decide" and said["by"].startswith(f"{DESK}/") and said.get("arguments") != "[1]":
-            found[said["wait_id"]].append((entry.timestamp, said))
-    return found
-
-
-def wrong_approvals(
-    audit: Iterable[Entry],
-    controls: Iterable[Entry],
-    calls: Iterable[Entry],
-    ended: Mapping[Key, str],
-    rules: ApproveRules,
-) -> Iterator[str]:
-    """The first decision counts, and calls are made as approved, exactly those, with exactly these arguments."""
-    judged, wrong = approvals_of(audit)
-    yield from wrong
-    said = decisions_in(controls)
-    made = {call.tool_call_id: call for call in (decode(ToolCallRecord, one.value, one.headers) for one in calls)}
-    known = {call for one in judged.values() for call in one}
-    yield from (f"{call} was made, and nobody was asked" for call in made.keys() - known)
-    for key, ones in judged.items():
-        for call, one in ones.items():
-            where = f"{key} {call}"
-            first = said[call][0] if call in said else None
-            record = made.get(call)
-            must = one.outcome in MADE or (one.outcome == "expired" and rules.otherwise == "approved")
-            if must != (record is not None):
-                yield f"{where} is {one.outcome} and was {'not ' if record is None else ''}made"
-            if one.outcome in {*MADE, "rejected"}:
-                if first is None or (first[1]["by"], first[1]["decision"]) != (one.by, one.outcome):
-                    yield f"{where} is {one.outcome} by {one.by}, and the first decision is {first}"
-                elif record is not None and record.arguments != first[1].get("arguments", record.arguments):
-                    yield f"{where} was made with {record.arguments}, and not as decided: {first}"
-                elif record is not None and one.outcome == "approved" and "edited" in record.arguments:
-                    yield f"{where} was made with {record.arguments}, which nobody has approved"
-            elif one.outcome == "expired" and one.ended_at < one.asked_at + rules.within_s * 1000 - _CLOCKS_MS:
-                yield f"{where} expired after {one.ended_at - one.asked_at} ms"
-            elif one.outcome == "asked" and key in ended:
-                yield f"{where} is asked, and its answer has ended as {ended[key]}"
-
-
-def results_of(
-    audit: Iterable[Entry], controls: Iterable[Entry], rules: ApproveRules
-) -> dict[Key, dict[str, tuple[str, ...]]]:
-    """What the model may read as the results of calls that were asked for and not made."""
-    said = decisions_in(controls)
-    found: defaultdict[Key, dict[str, tuple[str, ...]]] = defaultdict(dict)
-    for key, ones in approvals_of(audit)[0].items():
-        for call, one in ones.items():
-            first = said[call][0][1] if call in said else {}
-            reason = f": {first['reason']}" if first.get("reason") else ""
-            texts = {
-                "rejected": (f"error: rejected by {one.by}{reason}",),
-                "expired": (NOT_APPROVED,),
-                "cancelled": (CANCELLED, NOT_ASKED),
-                "asked": (CANCELLED,),
-            }
-            found[key][call] = texts.get(one.outcome, ())
-    return found
+    def _send(self, number: int, one: PlannedControl) -> None:
+        key, value = one.value["user_id"].encode(), json.dumps(one.value).encode()
+        place = self._broker.append(TopicPartition("controls", number), key, value)
+        if one.is_wrong:
+            self.wrong.add(("controls", number, place))

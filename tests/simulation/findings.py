@@ -32,11 +32,12 @@ from tables.store import PartitionStore
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
 from tests.faults.audit_verdict import wrong_audit
+from tests.faults.desks import results_of, wrong_approvals
 from tests.faults.moderation_verdict import wrong_moderation
 from tests.faults.tool_verdict import NOBODY, read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records, wakes_timer
+from tests.faults.waits_topic import begun_early, slept_by, timed_in, wrong_waits
 from tests.simulation.broker import Entry
-from tests.simulation.desks import results_of, wrong_approvals
 from tests.simulation.erasures import Erasures, Marked
 from tests.simulation.foreign import wrong_foreign
 from tests.simulation.hostile_verdict import Innocent, met_by_kills, readable, wrong_outcomes
@@ -44,7 +45,6 @@ from tests.simulation.limits import wrong_limits
 from tests.simulation.process import Process
 from tests.simulation.results import wrong_results
 from tests.simulation.usage import wrong_usage
-from tests.simulation.waits import begun_early, slept_by, timed_in, wrong_waits
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Simulation

@@ -18,7 +18,7 @@ from app.wire.codec import decode
 from app.wire.tool_records import ToolCallRecord
 from models.interface.generation import FinishReason
 from tables.records import Table
-from tests.simulation.desks import results_of
+from tests.faults.desks import results_of
 from tests.simulation.findings import Findings
 from tests.simulation.process import Process
 from tests.simulation.test_sleeping import ASKED, Waits, _queued

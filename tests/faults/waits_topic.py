@@ -14,11 +14,10 @@ from app.wire.event import WAITING, TokenEvent
 from app.wire.waits import WaitRecord
 from models.interface.generation import FinishReason
 from tables.asleep import Sleep
-from tests.faults.verdict import Key
-from tests.simulation.broker import Entry
+from tests.faults.verdict import Fetched, Key
 
 
-def slept_by(entries: Iterable[Entry]) -> dict[Key, dict[str, int]]:
+def slept_by(entries: Iterable[Fetched]) -> dict[Key, dict[str, int]]:
     """The requests of which the topic tells, and since when each has slept for the call of this id, by the broker."""
     found: dict[Key, dict[str, int]] = {}
     for entry in entries:
@@ -30,13 +29,13 @@ def slept_by(entries: Iterable[Entry]) -> dict[Key, dict[str, int]]:
     return found
 
 
-def timed_in(entries: Iterable[Entry]) -> frozenset[Key]:
+def timed_in(entries: Iterable[Fetched]) -> frozenset[Key]:
     """The requests of which the topic tells that they slept until their time."""
     told = (decode(WaitRecord, entry.value) for entry in entries if entry.value is not None)
     return frozenset((one.user_id, one.request_id) for one in told if any(wait.kind == "timer" for wait in one.waits))
 
 
-def begun_early(requests: Iterable[Entry], events: Iterable[Entry]) -> Iterator[str]:
+def begun_early(requests: Iterable[Fetched], events: Iterable[Fetched]) -> Iterator[str]:
     """Requests of which something was decided or said before their time."""
     times: dict[Key, int] = {}
     for entry in requests:
@@ -54,7 +53,7 @@ def begun_early(requests: Iterable[Entry], events: Iterable[Entry]) -> Iterator[
 
 
 def wrong_waits(
-    entries: Collection[Entry], requests: Iterable[Entry], events: Iterable[Entry], torn: Collection[Key]
+    entries: Collection[Fetched], requests: Iterable[Fetched], events: Iterable[Fetched], torn: Collection[Key]
 ) -> Iterator[str]:
     """Each answer that has slept has ended, and was woken as often as it fell asleep."""
     told = (decode(TokenEvent, one.value, one.headers) for one in events)
@@ -75,6 +74,6 @@ def wrong_waits(
             yield f"{key} has slept {slept[key]} times, and was woken {woken[key]} times"
 
 
-def _key_of(request: Entry) -> Key:
+def _key_of(request: Fetched) -> Key:
     asked = json.loads(request.value or b"")
     return asked["user_id"], asked["request_id"]
