@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 667,
     "lines of packages beside it": 415,
     "lines of the core": 9_354,
-    "lines of the tests": 92_100,
+    "lines of the tests": 92_800,
     "words of documents written by hand": 37_728,
     "loose files in models": 0,
     "circles between rooms of models": 0,
