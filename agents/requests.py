@@ -28,7 +28,7 @@ from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt, AttemptCount, lost_attempts
 from app.delivery.sleepers import former_of, record_of
-from app.features.waits.timers import LaterRequests
+from app.features.order import Features
 from app.features.waits.wake import WOKEN
 from app.foreign.source import source_of
 from app.kafka.broker_clock import BrokerClock
@@ -49,7 +49,7 @@ class Requests:
     containment: Containment
     cancels: Cancels
     observer: Observer
-    timers: LaterRequests
+    features: Features
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""
@@ -87,6 +87,8 @@ class Requests:
             validate_request(request, record.key, max_prompt_bytes=self.settings.max_prompt_bytes)
             check_partition(request, record.partition, self.settings.partitions)
             request = with_tenant(request)
+            if request.agent is not None:
+                request = self.features.agents.read(request)
         except WireError as error:
             raise explained(error, record.value, record.headers) from None
         except Exception as error:  # noqa: BLE001 - of this record
@@ -104,7 +106,7 @@ class Requests:
         if stop.is_cancelled or marks.forbid(accepted.at, accepted.former.begun_at):
             stop.now(FinishReason.CANCELLED)
         is_for_later = accepted.request.not_before is not None and stop.reason is None
-        if is_for_later and self.timers.holds(partition, inflight, partial(self._admit, partition, inflight)):
+        if is_for_later and self.features.timers.holds(partition, inflight, partial(self._admit, partition, inflight)):
             return
         self.observer.admitted(partition.number, inflight)
         left_s = _left_s(accepted, ownership.clock.now())

@@ -164,7 +164,7 @@ class Worker:
         self._turns = Turns(settings, self._index, UNOBSERVED if loaded.embedder is None else observer)
         self._controls = Controls(settings, cancels, self._turns, self.features.tools, self._forget)
         self.agents: dict[str, Receive] = {
-            REQUESTS: Requests(settings, containment, cancels, observer, self.features.timers).receive,
+            REQUESTS: Requests(settings, containment, cancels, observer, self.features).receive,
             CONTROLS: self._controls.receive,
             TURNS: self._turns.receive,
         }

@@ -3,6 +3,7 @@
 A stage stands around those behind it, in all three rings (app/answering/stage.py). Each stands where it does because:
 
     timers       A request that is refused for its time costs its tenant nothing.
+    agents       One whose agent is not there, too.
     quota        Of a request that its tenant may not send, no model, judge or index sees anything.
     tool_rounds  Results of tools come from outside: the guard inside it reads them like a prompt.
     routing      A fallback begins a new prompt, so the guard inside it hides values from the next model, too.
@@ -29,6 +30,7 @@ from prometheus_client.core import Metric
 
 from app.answering.pipeline import Retry
 from app.answering.stage import Feature
+from app.features.agents.named import NamedAgents
 from app.features.best_of import BestOf
 from app.features.cache.metrics import cache_families
 from app.features.cache.stage import Cache
@@ -55,6 +57,7 @@ class Features:
     all: tuple[Feature, ...]
     quota: Quota
     timers: LaterRequests
+    agents: NamedAgents
     tools: ToolsOverKafka
     routing: Routing
     masking: Masking
@@ -68,12 +71,14 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
     quota = Quota.of(host)
     tools = ToolsOverKafka(host.settings, host.policy)
     timers = LaterRequests(tools)
+    agents = NamedAgents(host.policy)
     routing = Routing.of(host)
     masking = Masking(guard)
     recall = Recall.of(host)
     cache = Cache.of(host)
     stages: tuple[Feature, ...] = (
         timers,
+        agents,
         quota,
         tools,
         routing,
@@ -85,7 +90,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
         BestOf(host.embedder),
         Egress(host.policy),
     )
-    return Features(stages, quota, timers, tools, routing, masking, recall, cache)
+    return Features(stages, quota, timers, agents, tools, routing, masking, recall, cache)
 
 
 def families_of(features: Features | None) -> Iterable[Metric]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from app.policy.agents import AgentRules
 from app.policy.foreign import EgressRules, IntakeRules
 from app.policy.guard_rules import GuardRules
 from app.policy.mistakes import Mistake, url_mistake
@@ -339,6 +340,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pages: tuple[PageRules, ...] = ()
     waits: WaitRules | None = None
     tools: dict[str, ToolRules] = {}
+    agents: dict[str, AgentRules] = {}
 
     @property
     def names(self) -> list[str]:

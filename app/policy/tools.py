@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -39,4 +39,10 @@ class ApproveRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ToolRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`description`, and `parameters`, the JSON schema of its arguments: what agents' models know of it. A call of one
+    with `approve` is made once it is approved.
+    """
+
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
     approve: ApproveRules | None = None

@@ -125,7 +125,8 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     `continue_conversation` its `messages` follow all of the stored conversation. With `keep_context`
     the conversation remembers all of `messages`, not only those from the last one of the user on. With `store` false
     nothing is remembered or indexed. `tool_timeout_ms`: how long an answer with `tool_mode` `kafka` waits for the
-    results of its calls. `not_before`: until then, in Unix milliseconds, the request waits. With `cache` false the
+    results of its calls. `not_before`: until then, in Unix milliseconds, the request waits. `agent`: one of the policy,
+    whose instructions, model and tools the request has. With `cache` false the
     answer is neither taken from the response cache nor kept in it.
     `recall`: how many related older turns of the user stand in the prompt; the default is the policy's. `best_of`: so
     many answers are generated, and readers get the best. `prompt_logprobs`: how many of the likeliest tokens are
@@ -138,6 +139,7 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     prompt: str | None = None
     messages: Annotated[tuple[Message, ...], Meta(max_length=MAX_MESSAGES)] | None = None
     conversation_id: Name = DEFAULT_CONVERSATION
+    agent: Name | None = None
     logprobs: bool | None = None
     top_logprobs: Likeliest | None = None
     priority: Priority = Priority.STANDARD
@@ -176,8 +178,8 @@ class Request(RequestFields, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def asks(self) -> bool:
         """Whether it asks for a feature that the policy need not have on."""
-        is_for_later = self.not_before is not None
-        return (self.best_of or 1) > 1 or self.tool_mode is ToolMode.KAFKA or bool(self.recall) or is_for_later
+        is_of_policy = self.not_before is not None or self.agent is not None
+        return (self.best_of or 1) > 1 or self.tool_mode is ToolMode.KAFKA or bool(self.recall) or is_of_policy
 
     @property
     def is_raw(self) -> bool:

@@ -55,6 +55,8 @@ def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: i
         _check_names(request)
         _check_prompt(request)
         _check_tools(request)
+        if request.agent is not None:
+            _check_agent(request)
         _check_metadata(request)
         _check_template_values(request)
         if request.response_format is not None:
@@ -257,6 +259,17 @@ def _check_tools(request: Request) -> None:
         raise _WrongError("continue_final_message: excludes tool_mode kafka")
     if tools and request.is_raw:
         raise _WrongError("tools: need a chat template, which a raw prompt does not use")
+
+
+def _check_agent(request: Request) -> None:
+    """The instructions, the model and the tools are the agent's, so nothing may bring or reveal others."""
+    others = ("tools", "model", "tool_results", "raw", "prompt_token_ids", "prompt_logprobs", "continue_final_message")
+    given = [name for name in others if (value := getattr(request, name)) is not None and value is not False]
+    given += ["best_of"] if (request.best_of or 1) > 1 else []
+    if any(message.role is Role.SYSTEM for message in request.messages or ()):
+        given.append("a system message")
+    if given:
+        raise _WrongError(f"agent: excludes {', '.join(given)}")
 
 
 def _check_tool(tool: ToolField) -> None:

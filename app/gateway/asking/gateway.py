@@ -192,6 +192,7 @@ class Gateway:
 
         Choices of one prompt differ in ids and seeds only, so one of them is checked.
         """
+        asked = [self.models.by_agent(request) for request in asked]
         if not self.access.development:
             own = self.tenants.tools_of(identity.tenant or "")
             asked = [with_offered_tools(request, self.tools, own) for request in asked]

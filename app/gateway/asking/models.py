@@ -13,9 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, Policy
 from app.serving.offered import shown
 from app.settings import Settings
+from app.wire.request import Request
 from models.files.checkpoint import DEMO
 
 RECENT_S = 3600.0
@@ -36,6 +39,7 @@ class ServedModels:
         self._own = tuple(map(shown, configured))
         self._configured = tuple(dict.fromkeys(self._own))
         self._served: tuple[str, ...] = ()
+        self._agents: tuple[str, ...] = ()
         self._context_lengths = context_lengths or {}
         self._clock = clock
         self._last_used_at: OrderedDict[str, float] = OrderedDict()
@@ -44,6 +48,7 @@ class ServedModels:
     def use(self, policy: Policy) -> None:
         """The models of this policy are there beside those of the settings."""
         self._configured = tuple(dict.fromkeys((*self._own, *policy.names)))
+        self._agents = tuple(policy.agents)
 
     def serve(self, names: Iterable[str]) -> None:
         """The workers serve these; the default one first. With none, what they serve is not known."""
@@ -58,6 +63,13 @@ class ServedModels:
     def _listed(self) -> tuple[str, ...]:
         return self._served or self._configured
 
+    def by_agent(self, request: Request) -> Request:
+        """The request of an agent whose name stands in place of a model's: OpenAI's clients have to name one."""
+        name = request.model
+        if name not in self._agents or name in {*self._served, *self._own}:
+            return request
+        return msgspec.structs.replace(request, agent=name, model=None)
+
     def answered(self, version: str) -> None:
         self._last_used_at[version] = self._clock()
         self._last_used_at.move_to_end(version)
@@ -65,16 +77,18 @@ class ServedModels:
             self._last_used_at.popitem(last=False)
 
     def names(self) -> list[str]:
-        """Those that are served; if that is not known, the configured models, then versions of others by name."""
+        """Those that are served; if that is not known, the configured models, then versions of others by name. Agents
+        follow.
+        """
         if self._served:
-            return list(self._served)
+            return list(dict.fromkeys((*self._served, *self._agents)))
         since = self._clock() - RECENT_S
         recent = sorted(
             version
             for version, at in self._last_used_at.items()
             if at >= since and version.partition("@")[0] not in self._configured
         )
-        return list(dict.fromkeys((*self._configured, *recent)))
+        return list(dict.fromkeys((*self._configured, *recent, *self._agents)))
 
     def knows(self, name: str) -> bool:
         """Whether a request may name it: a listed model, or a version of one."""

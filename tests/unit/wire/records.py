@@ -112,6 +112,7 @@ content = st.one_of(
     st.fixed_dictionaries({"prompt": name}),
     st.fixed_dictionaries({"messages": messages}, optional={"tools": tools}),
     st.fixed_dictionaries({"prompt": name, "recall": st.integers(0, 20)}),
+    st.fixed_dictionaries({"prompt": name, "agent": name}),
     st.fixed_dictionaries({"prompt": name, "tools": tools, "tool_mode": st.just(ToolMode.KAFKA)}),
     st.fixed_dictionaries({"tool_results": results}),
     st.fixed_dictionaries({"prompt_token_ids": st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=3).map(tuple)}),
@@ -120,6 +121,8 @@ content = st.one_of(
 
 def _request(request_id: str, user_id: str, content: dict[str, Any], sampling: dict[str, Any]) -> Request:
     named = sampling if (tenant := tenant_of(user_id)) is None else sampling | {"tenant": tenant}
+    if "agent" in content:
+        named = {name: value for name, value in named.items() if name not in {"model", "prompt_logprobs"}}
     return Request(request_id=request_id, user_id=user_id, **content, **named)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from app.gateway.asking.models import RECENT_S, ServedModels
+from app.policy.agents import AgentRules
+from app.policy.file import Policy
+from app.wire.request import Request
 
 
 def test_a_version_that_has_not_answered_for_long_is_listed_no_more() -> None:
@@ -57,3 +60,16 @@ def test_a_name_is_unknown_only_once_workers_have_stated_theirs() -> None:
     assert models.is_unknown("gpt-4")
     models.answered("gpt-4@7")
     assert not models.is_unknown("gpt-4@7"), "a version that has answered"
+
+
+def test_an_agent_stands_in_place_of_a_model() -> None:
+    models = ServedModels(["demo"])
+    models.use(Policy(agents={"support": AgentRules()}))
+    for served in ((), ("demo",)):
+        models.serve(served)
+        assert models.names()[-1] == "support"
+    asked = models.by_agent(Request(request_id="r", user_id="ann", prompt="hi", model="support"))
+    assert (asked.agent, asked.model) == ("support", None)
+    models.serve(["support"])
+    asked = models.by_agent(Request(request_id="r", user_id="ann", prompt="hi", model="support"))
+    assert (asked.agent, asked.model) == (None, "support"), "a model is meant first"

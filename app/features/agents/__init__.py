@@ -1,0 +1,1 @@
+"""Agents of the policy: who answers as one, and who asks one."""

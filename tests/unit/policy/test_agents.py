@@ -1,0 +1,84 @@
+"""Agents of the policy: what a request that names one is, and which policies are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.policy.agents import AgentRules, as_agent
+from app.policy.check import read_policy
+from app.policy.tools import ToolRules
+from app.wire.request import Message, Request, Role
+from app.wire.tools import ToolMode
+from tests.unit.policy.test_check import found, settings, write
+
+SHOP = """
+[models.small]
+path = "demo"
+
+[tools.order_status]
+description = "Where an order is"
+parameters = { type = "object", properties = { order = { type = "string" } }, required = ["order"] }
+
+[agents.support]
+system = "You answer for the shop."
+model = "small"
+tools = ["order_status"]
+"""
+
+
+def _asked(**fields: object) -> Request:
+    return Request(request_id="r", user_id="ann", agent="support", **fields)  # type: ignore[arg-type]
+
+
+def test_a_request_of_an_agent_is_one_that_brings_its_instructions_model_and_tools(tmp_path: Path) -> None:
+    policy = read_policy(settings(write(tmp_path, SHOP)))
+    request = as_agent(_asked(prompt="where is it?"), policy.agents["support"], policy.tools)
+    assert (request.agent, request.model, request.prompt, request.tool_mode) == (None, "small", None, ToolMode.KAFKA)
+    assert request.messages == (
+        Message(Role.SYSTEM, "You answer for the shop."),
+        Message(Role.USER, "where is it?"),
+    )
+    assert request.question == "where is it?"
+    assert request.sees_conversation
+    (tool,) = request.tools or ()
+    assert (tool.function.name, tool.function.description) == ("order_status", "Where an order is")
+    assert (tool.function.parameters or {})["required"] == ["order"]
+
+
+def test_messages_of_the_sender_stay_its_whole_context() -> None:
+    request = as_agent(_asked(messages=(Message(Role.USER, "hello"),)), AgentRules(system="Be brief."), {})
+    assert [one.role for one in request.messages or ()] == [Role.SYSTEM, Role.USER]
+    assert not request.sees_conversation
+    assert (request.tools, request.tool_mode) == (None, ToolMode.CLIENT)
+
+
+def test_an_agent_without_instructions_changes_no_prompt() -> None:
+    request = as_agent(_asked(prompt="hello"), AgentRules(tools=("a",)), {"a": ToolRules()})
+    assert (request.prompt, request.messages) == ("hello", None)
+
+
+@pytest.mark.parametrize(
+    ("added", "mistake"),
+    [
+        ('[agents.a]\nmodel = "large"', "agents.a.model: there is no model 'large'; there are default, small"),
+        ('[agents.a]\ntools = ["refund"]', "agents.a.tools: there is no [tools.refund]; there are order_status"),
+        ('[agents.a]\ntools = ["order_status", "order_status"]', "agents.a: tools: two have the same name"),
+        ("[agents.small]", "agents.small: a model has this name"),
+        ('[agents."a b"]', 'agents."a b": a name must be 1-64 of A-Z a-z 0-9 _ . -'),
+        ('[agents.a]\nprompt = "x"', "agents.a.prompt: is not known"),
+        (
+            '[agents.a]\ntools = ["t"]\n[tools.t]\nparameters = { type = "string" }',
+            "agents.a: tools: the parameters of t must be a schema of the type object",
+        ),
+    ],
+)
+def test_a_mistake_is_told_when_the_policy_is_read(tmp_path: Path, added: str, mistake: str) -> None:
+    (told,) = found(tmp_path, f"{SHOP}\n{added}")
+    assert told.startswith(mistake)
+
+
+def test_an_agent_that_fills_every_prompt_is_refused(tmp_path: Path) -> None:
+    (told,) = found(tmp_path, f'[agents.a]\nsystem = "{"x" * 200}"', max_prompt_bytes=100)
+    assert told == "agents.a: the prompt has 201 bytes, the limit is 100"
