@@ -8,7 +8,7 @@
  * Records come from a read_committed consumer, in the order of each partition. Behind the gateway's SSE there are no
  * partitions: give 0 and null. `read` answers what the record changes:
  *
- *   answer   {userId, requestId, conversationId, text, reasoning, tokens, end, missing, complete}
+ *   answer   {userId, requestId, conversationId, text, reasoning, tokens, end, waiting, missing, complete}
  *   event    the event itself; its `text` is what to append
  *   cut      null, or the index from which on what was shown is taken back: show `answer.text` anew
  *   gap      how many tokens are missing right before this event
@@ -18,6 +18,8 @@
  * is the `epoch` of all its events: the highest epoch seen counts. An offset that does not grow means that the topic
  * lost its tail or was created anew: the epochs of its partition and of the answers in it are forgotten.
  */
+
+const MOST_WAITS = 64
 
 /** The index after the event's tokens. */
 const nextIndex = (event) => event.index + (event.tokens?.length ?? 0)
@@ -44,6 +46,8 @@ export class Answer {
     this.conversationId = conversationId
     /** The `done` or `error` event, once it is there. */
     this.end = null
+    /** The notices of what the answer waits for; empty while it goes on. */
+    this.waiting = []
   }
 
   /** The log has lost what was read: whatever is written next is newer. */
@@ -96,9 +100,18 @@ export class Answer {
     const gap = index - this.#position
     if (event.type === 'token') this.#segments.push(event)
     else this.end = event
+    if (!event.copy) this.waiting = []
     this.#epoch = event.epoch
     this.#position = nextIndex(event)
     return { cut, gap }
+  }
+
+  /** Note what a notice says of waits. */
+  readNotice(event) {
+    const waitId = (one) => one.notice?.details?.wait_id
+    if (event.notice?.code === 'woken') this.waiting = []
+    if (event.notice?.code !== 'waiting' || this.end) return
+    this.waiting = [...this.waiting.filter((one) => waitId(one) !== waitId(event)), event].slice(-MOST_WAITS)
   }
 
   #has(event) {
@@ -164,7 +177,10 @@ export class ReaderRule {
       this.answers.set(key, new Answer(event.user_id, event.request_id, event.conversation_id, partition))
     }
     const answer = this.answers.get(key)
-    if (isNotice) return { answer, event, cut: null, gap: 0 }
+    if (isNotice) {
+      answer.readNotice(event)
+      return { answer, event, cut: null, gap: 0 }
+    }
     const taken = answer.take(event)
     if (taken === null) return this.#drop('repeated')
     this.#rememberEnd(key, answer)

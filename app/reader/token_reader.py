@@ -102,7 +102,7 @@ class TokenReader:
         answer = self.rule.answers.get(key)
         if answer is None:
             return []
-        return [Update(answer, event) for event in answer.events]
+        return [Update(answer, event) for event in (*answer.events, *answer.waiting)]
 
     async def _read(self, records: AIOKafkaConsumer) -> None:
         try:

@@ -254,6 +254,8 @@ def _join(answer: Answer, live: Answer | None) -> None:
         return
     for event in live.events:
         answer.append(event)
+    if live.events or live.waiting:
+        answer.waiting = live.waiting
 
 
 def _turn(record: ConsumerRecord) -> Turn | None:

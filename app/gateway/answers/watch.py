@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from app.reader import Answer, Update
-from app.wire.event import TokenEvent
+from app.wire.event import WAITING, TokenEvent
 
 _MOST_NOTICES = 16
 BATCH = 256
@@ -77,6 +77,7 @@ class Watch:
         self._detach = detach
         self._changed = asyncio.Event()
         self._notices: list[TokenEvent] = []
+        self._told: tuple[TokenEvent, ...] = ()
         self._quiet = Deadline(self._changed.set)
 
     @property
@@ -85,7 +86,7 @@ class Watch:
 
     def deliver(self, update: Update) -> None:
         """The answer has grown, or was cut; the reader sends the cut event again."""
-        if update.event.notice is not None:
+        if update.event.notice is not None and update.event.notice.code != WAITING:
             self._notices = [*self._notices, update.event][-_MOST_NOTICES:]
         elif update.cut is not None:
             self.position = min(self.position, update.cut)
@@ -107,7 +108,7 @@ class Watch:
         return is_changed
 
     def next_events(self) -> list[TokenEvent]:
-        """The events that are available now."""
+        """The events that are available now. What an answer waits for comes last, to readers that come later, too."""
         events, self._notices = self._notices, []
         answer = self.answer
         if answer is None:
@@ -121,7 +122,10 @@ class Watch:
         if answer.end is not None and len(answer.segments) <= first + BATCH:
             self.ended = True
             return [*events, *segments, answer.end]
-        return [*events, *segments]
+        if len(answer.segments) > first + BATCH:
+            return [*events, *segments]
+        told, self._told = self._told, answer.waiting
+        return [*events, *segments, *(one for one in answer.waiting if one not in told)]
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 
@@ -17,12 +18,18 @@ from app.gateway.callers.identity import Identity
 from app.gateway.edge import bounds
 from app.gateway.edge.errors import ApiError, error_of, invalid, refused
 from app.wire.error import ErrorCode
-from app.wire.event import EventType, TokenEvent
+from app.wire.event import WAITING, EventType, Notice, TokenEvent
 from app.wire.ids import is_request_id
 from app.wire.request import Request
 
+Batches = AsyncGenerator[list[TokenEvent], None]
+
 LARGEST_INDEX = 2**53
 RETRY = b"retry: 1000\n\n"
+_WAITS_ON = b"retry: 10000\n\n"
+"""Behind the notice with which a stream ends: an `EventSource` comes again, and most likely the answer waits then."""
+_ASK_EVERY_S = 60.0
+"""How often a silent stream that ends with that notice asks whether the answer sleeps."""
 
 
 class AnswerStreams:
@@ -66,8 +73,8 @@ class AnswerStreams:
         self._gateway.limits.admit_lookup(self._identity)
         return await self.follow(request_id, index_after(http))
 
-    async def follow(self, request_id: str, after: int) -> Response:
-        """The events behind the index `after`; raises `ApiError`.
+    async def follow(self, request_id: str, after: int, *, until_waiting: bool = False) -> Response:
+        """The events behind the index `after`; raises `ApiError`. `until_waiting`: they end with the notice of a wait.
 
         A reconnect of an `EventSource` that has the end gets 204, which stops it. The last id of a stream is therefore
         one behind the end.
@@ -75,7 +82,7 @@ class AnswerStreams:
         if await self.is_behind_the_end(request_id, after):
             return Response(status_code=204)
         self._gateway.limits.open_stream(self._identity)
-        return self._opened(request_id, after, RETRY, {})
+        return self._opened(request_id, after, RETRY, {}, until_waiting=until_waiting)
 
     async def is_behind_the_end(self, request_id: str, after: int) -> bool:
         if not after:
@@ -83,9 +90,14 @@ class AnswerStreams:
         answer = await self._gateway.follower.answer(self._identity.user_id, request_id)
         return answer is not None and answer.end is not None and after > answer.end.next_index
 
-    def _opened(self, request_id: str, after: int, head: bytes, headers: Mapping[str, str]) -> EventStream:
+    def _opened(
+        self, request_id: str, after: int, head: bytes, headers: Mapping[str, str], *, until_waiting: bool = False
+    ) -> EventStream:
+        batches = self._gateway.follower.events(self._identity.user_id, request_id, after)
+        if until_waiting:
+            batches = _until_waiting(self._gateway, self._identity.user_id, request_id, batches)
         return EventStream(
-            _chunks(self._gateway, self._identity, request_id, after, head),
+            _chunks(batches, head),
             bounds.STALL_S,
             self._gateway.metrics,
             lambda: self._gateway.limits.close_stream(self._identity),
@@ -167,18 +179,58 @@ def _elsewhere(request_id: str, why: str) -> ApiError:
     return ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=1)
 
 
-async def _chunks(
-    gateway: Gateway, identity: Identity, request_id: str, after: int, head: bytes
-) -> AsyncGenerator[bytes, None]:
+async def _chunks(batches: Batches, head: bytes) -> AsyncGenerator[bytes, None]:
     yield head
     try:
-        async with aclosing(gateway.follower.events(identity.user_id, request_id, after)) as batches:
-            async for batch in batches:
-                yield b"".join(map(_chunk, batch)) or KEEP_ALIVE
+        async with aclosing(batches):
+            last: list[TokenEvent] = []
+            async for last in batches:
+                yield b"".join(map(_chunk, last)) or KEEP_ALIVE
+            if waits(last):
+                yield _WAITS_ON
     except ApiError as error:
         yield _failed(error)
     except Exception as failure:  # noqa: BLE001 - what one answer holds ends its stream only
         yield _failed(error_of(failure, "a stream"))
+
+
+async def _until_waiting(gateway: Gateway, user_id: str, request_id: str, batches: Batches) -> Batches:
+    """The events, at most up to the notice of a wait. One that `tokens` has lost is known from the topic `waits`."""
+    loop = asyncio.get_running_loop()
+    ask_at = loop.time()
+    async with aclosing(batches):
+        async for batch in batches:
+            events = batch
+            if not batch and loop.time() >= ask_at:
+                ask_at = loop.time() + _ASK_EVERY_S
+                events = await _notices_of(gateway, user_id, request_id)
+            yield events
+            if waits(events):
+                return
+
+
+async def _notices_of(gateway: Gateway, user_id: str, request_id: str) -> list[TokenEvent]:
+    """Of what the answer waits for, if it sleeps."""
+    record = await gateway.waiting.of_request(user_id, request_id)
+    return (
+        []
+        if record is None
+        else [
+            TokenEvent(
+                type=EventType.NOTICE,
+                user_id=user_id,
+                request_id=request_id,
+                conversation_id=record.conversation_id,
+                notice=Notice(WAITING, f"the answer waits for {wait.name or 'its time'}", dict(wait.details)),
+            )
+            for wait in record.waits
+        ]
+    )
+
+
+def waits(batch: Sequence[TokenEvent]) -> bool:
+    """Whether the answer waits behind these events."""
+    return bool(batch) and batch[-1].notice is not None and batch[-1].notice.code == WAITING
 
 
 def _failed(error: ApiError) -> bytes:

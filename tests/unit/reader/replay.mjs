@@ -10,9 +10,10 @@ export function replay(records) {
     return update && [update.answer.requestId, event.type, update.cut, update.gap, event.text ?? '']
   })
   const answers = {}
-  for (const { userId, requestId, text, reasoning, tokens, end, missing } of rule.answers.values()) {
+  for (const { userId, requestId, text, reasoning, tokens, end, missing, waiting } of rule.answers.values()) {
     const told = reasoning ? { text, reasoning } : { text }
-    answers[`${userId}/${requestId}`] = { ...told, tokens, end: end && (end.finish_reason ?? end.type), missing }
+    const waits = waiting.length ? { waiting: waiting.map((one) => one.notice.details.wait_id) } : {}
+    answers[`${userId}/${requestId}`] = { ...told, tokens, end: end && (end.finish_reason ?? end.type), missing, ...waits }
   }
   return { updates, answers, dropped: rule.dropped }
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from parley_client import ReaderRule, Update
 
 
@@ -20,6 +21,7 @@ def replay(records: Iterable[tuple[int, int, Any]]) -> dict[str, Any]:
                 "tokens": list(answer.tokens),
                 "end": None if answer.end is None else answer.end.finish_reason or answer.end.type,
                 "missing": [list(hole) for hole in answer.missing],
+                **({"waiting": waits} if (waits := [_wait_of(one) for one in answer.waiting]) else {}),
             }
             for answer in rule.answers.values()
         },
@@ -36,3 +38,9 @@ def _update(update: Update[Any] | None) -> list[Any] | None:
     if update is None:
         return None
     return [update.answer.request_id, update.event.type, update.cut, update.gap, update.text]
+
+
+def _wait_of(event: Any) -> str:
+    notice = event.notice if isinstance(event.notice, dict) else msgspec.to_builtins(event.notice)
+    wait_id: str = notice["details"]["wait_id"]
+    return wait_id

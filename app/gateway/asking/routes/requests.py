@@ -19,6 +19,7 @@ from app.gateway.edge.errors import ApiError, invalid, json_response
 from app.gateway.edge.while_connected import while_connected
 from app.reader import Answer
 from app.wire.error import ErrorCode
+from app.wire.event import WAITING
 from app.wire.ids import REQUEST_ID_FORM, is_request_id
 
 router = APIRouter(prefix="/v1/requests", tags=["requests"])
@@ -87,11 +88,17 @@ async def read_so_far(request: Request, request_id: str) -> Response:
 
 
 @router.get("/{request_id}/events", responses=replies(EVENTS))
-async def follow(request: Request, request_id: str, starting_after: str | None = None) -> Response:
-    """The answer's events as server-sent events; an event's `id` is the index after it."""
+async def follow(
+    request: Request, request_id: str, starting_after: str | None = None, until: str | None = None
+) -> Response:
+    """The answer's events as server-sent events; an event's `id` is the index after it. With `until=waiting` they end
+    with the notice that the answer waits, too.
+    """
     gateway, identity, caller = await _of_caller(request, request_id)
+    if until not in {None, WAITING}:
+        raise invalid("until", f"must be {WAITING}")
     after = index_after(request, starting_after)
-    return await AnswerStreams(gateway, caller, identity).follow(request_id, after)
+    return await AnswerStreams(gateway, caller, identity).follow(request_id, after, until_waiting=until == WAITING)
 
 
 @router.get("/{request_id}/tool-results", responses=replies(shape(request_id="string", results="array")))

@@ -51,6 +51,8 @@ export class Answer {
   /** Ranges [from, to) of indexes that this reader has not seen. */
   readonly missing: [number, number][]
   readonly complete: boolean
+  /** The notices of what the answer waits for; empty while it goes on. */
+  readonly waiting: TokenEvent[]
   take(event: TokenEvent): { cut: number | null; gap: number } | null
 }
 

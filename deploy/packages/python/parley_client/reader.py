@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 _OF_REQUESTS = frozenset({"token", "notice", "done", "error"})
 _SHOWN = 60
+_MOST_WAITS = 64
 
 Key = tuple[str, str]
 """User and request."""
@@ -49,6 +50,8 @@ class EventFields(Protocol):
     def finish_reason(self) -> str | None: ...
     @property
     def error(self) -> Any: ...
+    @property
+    def notice(self) -> Any: ...
 
 
 _FIELDS = frozenset(name for name in vars(EventFields) if not name.startswith("_"))
@@ -76,7 +79,7 @@ class Answer(Generic[E]):
     """The events that the rule has accepted.
 
     `position` is the index at which the next event is expected, `epoch` that of the last accepted event, `partition`
-    where it is.
+    where it is. `waiting` has the notices of what the answer waits for; it is empty while the answer goes on.
     """
 
     user_id: str
@@ -87,6 +90,7 @@ class Answer(Generic[E]):
     position: int = 0
     segments: list[E] = field(default_factory=list)
     end: E | None = None
+    waiting: tuple[E, ...] = ()
 
     def __repr__(self) -> str:
         """One line; the events may have thousands."""
@@ -156,8 +160,19 @@ class Answer(Generic[E]):
             self.segments.append(event)
         else:
             self.end = event
+        if not is_copy:
+            self.waiting = ()
         self.epoch, self.position = epoch, next_index(event)
         return cut, gap
+
+    def read_notice(self, notice: E) -> None:
+        """Note what a notice says of waits."""
+        code, wait_id = _wait_in(notice)
+        if code == "woken":
+            self.waiting = ()
+        elif code == "waiting" and self.end is None:
+            others = (one for one in self.waiting if _wait_in(one)[1] != wait_id)
+            self.waiting = (*others, notice)[-_MOST_WAITS:]
 
     def _has(self, event: E, index: int) -> bool:
         known = self.tokens[index : next_index(event)]
@@ -174,6 +189,13 @@ class Answer(Generic[E]):
 def _is_copy(event: EventFields) -> bool:
     """Whether the event repeats what was said before. A `dict` has a method of this name."""
     return bool(event.get("copy") if isinstance(event, dict) else getattr(event, "copy", False))
+
+
+def _wait_in(notice: EventFields) -> tuple[Any, Any]:
+    """The code of a notice, and the id of the wait that it names."""
+    said = notice.notice or {}
+    code, details = (said.get("code"), said.get("details")) if isinstance(said, dict) else (said.code, said.details)
+    return code, (details or {}).get("wait_id")
 
 
 def _same_end(one: EventFields, again: EventFields) -> bool:
@@ -263,6 +285,7 @@ class ReaderRule(Generic[E]):
         if answer is None:
             answer = self.answers[key] = Answer(*key, event.conversation_id or "default", partition)
         if is_notice:
+            answer.read_notice(event)
             return Update(answer, event)
         change = answer.append(event)
         if change is None:

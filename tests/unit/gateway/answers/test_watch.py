@@ -120,6 +120,26 @@ def test_notices_come_to_those_who_are_there_alone() -> None:
             assert later.next_events() == []
 
 
+def test_that_an_answer_waits_comes_last_and_to_those_who_come_later() -> None:
+    log = Log()
+    with log.live.watch("nina", "r") as there:
+        log.write(EventType.NOTICE, 1, notice=Notice("waiting", "it waits", {"kind": "tool", "wait_id": "one"}))
+        log.say(0)
+        log.write(EventType.NOTICE, 1, notice=Notice("waiting", "it waits", {"kind": "tool", "wait_id": "two"}))
+        assert [event.type for event in there.next_events()] == ["token", "notice"]
+        assert there.next_events() == []
+        with log.live.watch("nina", "r") as later:
+            later.position = 1
+            assert [event.notice and event.notice.details for event in later.next_events()] == [
+                {"kind": "tool", "wait_id": "two"}
+            ]
+        log.write(EventType.NOTICE, 1, notice=Notice("woken", "it goes on"))
+        with log.live.watch("nina", "r") as later:
+            later.position = 1
+            assert later.next_events() == []
+        assert [event.notice and event.notice.code for event in there.next_events()] == ["woken"]
+
+
 def test_memory_is_bounded_and_what_is_read_stays() -> None:
     log = Log(most_events=50)
     with log.live.watch("nina", "kept") as watch:
