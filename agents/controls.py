@@ -43,7 +43,7 @@ from app.features.waits.wake import commit as commit_woken
 from app.features.waits.wake import stop, wake_erased
 from app.settings import Settings
 from app.wire.codec import FORWARDED, decode, is_forwarded
-from app.wire.control import Audit, Cancel, Control, Decide, Erase, EraseConversation, erase
+from app.wire.control import Audit, Cancel, Control, Decide, Erase, EraseConversation, Expire, erase
 from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.validation import check_partition, validate_control
@@ -86,12 +86,12 @@ class Controls:
             case Erase() | EraseConversation():
                 scope = Scope(control.user_id, control.conversation_id)
                 partition.spawn(self._erase(partition, record, scope), about=record)
-            case Decide():
+            case Decide() | Expire():
                 partition.spawn(self._decide(partition, record, control), about=record)
             case Audit():
                 partition.spawn(partition.commit(Commit(record, audit=audit_of_gateway(control))), about=record)
 
-    async def _decide(self, partition: Partition, record: Record, decision: Decide) -> None:
+    async def _decide(self, partition: Partition, record: Record, decision: Decide | Expire) -> None:
         try:
             await decide(partition, self.tools.calls_of(partition.ownership), record, decision)
         except WireError as error:

@@ -28,7 +28,7 @@ from app.delivery.inflight import Outcome
 from app.delivery.ownership import Ownership
 from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
 from app.features.open_calls import OpenCalls
-from app.features.waits.approvals import Decided, asked, call_record, not_asked, over, overdue
+from app.features.waits.approvals import Decided, asked, call_record, not_asked, over, timed_out
 from app.features.waits.sleep import asleep, ended, go_on, may_sleep
 from app.features.waits.states import waits_of
 from app.policy.file import NO_POLICY, Policy
@@ -171,8 +171,9 @@ class Calling(Stage):
                     self._made = self._calls.committed(run.key) or self._made
                     if not self._made.missing:
                         break
-                    if self._made.asked_calls:
-                        sleeps_at = clock()
+                    if (self._calls.decided(run.key) or self._made).asked_calls:
+                        await self._fall_asleep()
+                        continue
                     left_s = (self._expires_at() - run.partition.ownership.clock.now()) / 1000
                     if left_s <= 0:
                         await self._time_out()
@@ -259,8 +260,7 @@ class Calling(Stage):
             log.warning("%s[%s] cannot be read: calls of request %s time out", *at, run.key)
         rounds = self._calls.decided(run.key) or self._made
         if rounds.missing:
-            now = run.ownership.clock.now()
-            await self._decide(overdue(self._settings, run.key, rounds, now, self._latest))
+            await self._decide(Decided(timed_out(rounds, run.ownership.clock.now(), self._latest)))
 
     def _timeout_ms(self) -> int:
         return self.run.accepted.request.tool_timeout_ms or TOOL_TIMEOUT_MS

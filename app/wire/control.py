@@ -1,5 +1,5 @@
-"""Records of `controls`: cancel a request, erase a user or a conversation, decide whether a call is made, or audit what
-a gateway has done.
+"""Records of `controls`: cancel a request, erase a user or a conversation, decide whether a call is made, note that the
+time for this is over, or audit what a gateway has done.
 """
 
 from __future__ import annotations
@@ -63,6 +63,16 @@ class Decide(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
     reason: Annotated[str, Meta(max_length=MAX_REASON_LENGTH)] | None = None
 
 
+class Expire(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="expire"):
+    """The time to decide about a call is over. Parley writes this one: every decision that was written in time stands
+    before it. One that comes early changes nothing.
+    """
+
+    request_id: str
+    user_id: str
+    wait_id: Name
+
+
 class Audit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="audit"):
     """Add a link to the chain of `audit`, which only the partition's owner can extend. See `AuditRecord`."""
 
@@ -74,7 +84,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="au
     count: Annotated[int, Meta(ge=1, le=MAX_COUNT)] = 1
 
 
-Control = Cancel | Erase | EraseConversation | Decide | Audit
+Control = Cancel | Erase | EraseConversation | Decide | Expire | Audit
 
 
 def erase(user_id: str, conversation_id: str | None = None) -> Erase | EraseConversation:

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from app.wire import json_codec, parley_pb2
 from app.wire.audit import AuditRecord
-from app.wire.control import Audit, Cancel, Control, Decide, Erase, EraseConversation
+from app.wire.control import Audit, Cancel, Control, Decide, Erase, EraseConversation, Expire
 from app.wire.erasure import Erasure
 from app.wire.event import TokenEvent
 from app.wire.json_codec import MAX_BRACKETS, MAX_DEPTH, MalformedError
@@ -33,6 +33,7 @@ _MESSAGE_OF: dict[Any, type[Message]] = {
     Erase: parley_pb2.Control,
     EraseConversation: parley_pb2.Control,
     Decide: parley_pb2.Control,
+    Expire: parley_pb2.Control,
     Audit: parley_pb2.Control,
     Control: parley_pb2.Control,
     ToolCallRecord: parley_pb2.ToolCallRecord,

@@ -10,7 +10,7 @@ import msgspec
 
 from app.wire import json_codec
 from app.wire.codec import PROMPTS, decode
-from app.wire.control import MAX_ARGUMENTS_BYTES, Audit, Cancel, Control, Decide, Erase, EraseConversation
+from app.wire.control import MAX_ARGUMENTS_BYTES, Audit, Cancel, Control, Decide, Erase, EraseConversation, Expire
 from app.wire.error import ErrorCode, WireError
 from app.wire.ids import (
     MAX_USER_LENGTH,
@@ -108,7 +108,8 @@ def check_partition(record: Request | Control | ToolResultRecord, partition: int
 def validate_control(control: Control, key: bytes | None) -> None:
     """Raise `WireError` unless `control`, read with `key`, satisfies the contract."""
     with _refusing(control):
-        _check_identity(control.request_id if isinstance(control, Cancel | Decide) else None, control.user_id, key)
+        request_id = control.request_id if isinstance(control, Cancel | Decide | Expire) else None
+        _check_identity(request_id, control.user_id, key)
         if isinstance(control, Decide):
             _check_decision(control)
 

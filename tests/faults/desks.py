@@ -128,7 +128,7 @@ def wrong_approvals(
     ended: Mapping[Key, str],
     rules: ApproveRules,
 ) -> Iterator[str]:
-    """The first decision counts, and calls are made as approved, exactly those, with exactly these arguments."""
+    """The first decision in time counts, and calls are made as approved: exactly those, with these arguments."""
     judged, wrong = approvals_of(audit)
     yield from wrong
     said = decisions_in(controls)
@@ -138,20 +138,21 @@ def wrong_approvals(
     for key, ones in judged.items():
         for call, one in ones.items():
             where = f"{key} {call}"
-            first = said[call][0] if call in said else None
+            until = one.asked_at + round(rules.within_s * 1000)
+            first = next((decision for at, decision in said[call] if at < until), None)
             record = made.get(call)
             must = one.outcome in MADE or (one.outcome == "expired" and rules.otherwise == "approved")
             if must != (record is not None):
                 yield f"{where} is {one.outcome} and was {'not ' if record is None else ''}made"
             if one.outcome in {*MADE, "rejected"}:
-                if first is None or (first[1]["by"], first[1]["decision"]) != (one.by, one.outcome):
-                    yield f"{where} is {one.outcome} by {one.by}, and the first decision is {first}"
-                elif record is not None and record.arguments != first[1].get("arguments", record.arguments):
+                if first is None or (first["by"], first["decision"]) != (one.by, one.outcome):
+                    yield f"{where} is {one.outcome} by {one.by}, and the first decision in time is {first}"
+                elif record is not None and record.arguments != first.get("arguments", record.arguments):
                     yield f"{where} was made with {record.arguments}, and not as decided: {first}"
                 elif record is not None and one.outcome == "approved" and "edited" in record.arguments:
                     yield f"{where} was made with {record.arguments}, which nobody has approved"
-            elif one.outcome == "expired" and one.ended_at < one.asked_at + rules.within_s * 1000 - _CLOCKS_MS:
-                yield f"{where} expired after {one.ended_at - one.asked_at} ms"
+            elif one.outcome == "expired" and (first is not None or one.ended_at < until - _CLOCKS_MS):
+                yield f"{where} expired {one.ended_at - until} ms behind its time, and the decision in time is {first}"
             elif one.outcome == "asked" and key in ended:
                 yield f"{where} is asked, and its answer has ended as {ended[key]}"
 

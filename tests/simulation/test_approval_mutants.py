@@ -11,11 +11,10 @@ from agents import controls
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
 from app.delivery.record import Record
-from app.features import tool_rounds
 from app.features.open_calls import OpenCalls
-from app.features.waits import approvals, clock
+from app.features.waits import approvals
 from app.features.waits.wake import wake_with
-from app.wire.control import Decide
+from app.wire.control import Decide, Expire
 from tables.tool_calls import ToolRounds
 from tests.simulation import test_approvals as directed
 from tests.simulation.mutant import Mutant, find_broken_promise
@@ -25,12 +24,13 @@ _MADE = approvals._made
 _DECIDE = approvals.decide
 
 
-async def _counts_the_second(partition: Partition, calls: OpenCalls, record: Record, decision: Decide) -> None:
+async def _counts_the_second(partition: Partition, calls: OpenCalls, record: Record, decision: Any) -> None:
     """Whatever was decided before, this counts."""
     key = (decision.user_id, decision.request_id)
     rounds = calls.decided(key)
     approval = None if rounds is None else approvals._approval(rounds, decision.wait_id)
-    if rounds is not None and approval is not None and not approval.is_asked and decision.decision == "approved":
+    is_late = isinstance(decision, Decide) and approval is not None and not approval.is_asked
+    if rounds is not None and is_late and decision.decision == "approved":
         call = next((one for one in rounds.missing if one.id == decision.wait_id), None)
         if call is not None:
             rounds = rounds.with_approval(msgspec.structs.replace(approval, decided_by=decision.by))
@@ -41,10 +41,10 @@ async def _counts_the_second(partition: Partition, calls: OpenCalls, record: Rec
     await _DECIDE(partition, calls, record, decision)
 
 
-async def _makes_the_call_first(partition: Partition, calls: OpenCalls, record: Record, decision: Decide) -> None:
+async def _makes_the_call_first(partition: Partition, calls: OpenCalls, record: Record, decision: Any) -> None:
     """The call goes out in a transaction of its own, before that of the decision."""
     key = (decision.user_id, decision.request_id)
-    decided = approvals._decided(partition, calls, decision)
+    decided = approvals._decided(partition, calls, decision, record.timestamp)
     if decided is None:
         await partition.commit(Commit(record))
         return
@@ -57,26 +57,25 @@ async def _makes_the_call_first(partition: Partition, calls: OpenCalls, record: 
     calls.wake([key])
 
 
-def _of_any_desk(partition: Partition, calls: OpenCalls, decision: Decide) -> Any:
+def _of_any_desk(partition: Partition, calls: OpenCalls, decision: Any, at: int) -> Any:
     rounds = calls.decided((decision.user_id, decision.request_id))
     approval = None if rounds is None else approvals._approval(rounds, decision.wait_id)
-    desk = decision.by.partition("/")[0]
-    if approval is None or desk == approval.by:
-        return _DECIDED(partition, calls, decision)
+    if isinstance(decision, Expire) or approval is None or decision.by.partition("/")[0] == approval.by:
+        return _DECIDED(partition, calls, decision, at)
     by = f"{approval.by}/{decision.by.partition('/')[2]}"
-    return _DECIDED(partition, calls, msgspec.structs.replace(decision, by=by))
+    return _DECIDED(partition, calls, msgspec.structs.replace(decision, by=by), at)
 
 
 _DECIDED = approvals._decided
-_OVERDUE = approvals.overdue
+_EXPIRED = approvals._expired
 
 
-def _makes_what_expires(*arguments: Any) -> Any:
-    settings, key, rounds, now, *latest = arguments
-    last = rounds.rounds[-1]
-    for one in last.approvals:
-        rounds = rounds.with_approval(msgspec.structs.replace(one, is_made_at_last=True))
-    return _OVERDUE(settings, key, rounds, now, *latest)
+def _as_of_its_reading(partition: Partition, calls: OpenCalls, decision: Any, _at: int) -> Any:
+    return _DECIDED(partition, calls, decision, partition.ownership.clock.now())
+
+
+def _makes_what_expires(rounds: ToolRounds, approval: Any, now: int) -> Any:
+    return _EXPIRED(rounds, msgspec.structs.replace(approval, is_made_at_last=True), now)
 
 
 def _edits_nothing(rounds: ToolRounds, approval: Any, now: int, _arguments: str | None = None) -> ToolRounds:
@@ -91,8 +90,9 @@ MUTANTS = {
     "a decision of another desk counts": Mutant(approvals, "_decided", _of_any_desk, approval_storm),
     "edited arguments do not count": Mutant(approvals, "_made", _edits_nothing, approval_storm),
     "what expires is made although the policy says no": Mutant(
-        clock, "overdue", _makes_what_expires, approval_storm, more=((tool_rounds, "overdue", _makes_what_expires),)
+        approvals, "_expired", _makes_what_expires, approval_storm
     ),
+    "a decision is late that is read late": Mutant(approvals, "_decided", _as_of_its_reading, approval_storm),
 }
 
 

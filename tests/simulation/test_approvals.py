@@ -269,3 +269,45 @@ def test_a_decision_that_comes_while_no_worker_runs_counts(monkeypatch: pytest.M
     course.after(8.0, partial(course.simulation.start_again, "w1"))
     course.run()
     assert len(course.calls()) == 1
+
+
+@pytest.mark.parametrize("otherwise", ["approved", "rejected"])
+def test_a_decision_that_was_written_in_time_counts_however_late_it_is_read(
+    otherwise: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    course = Desk(monkeypatch, ApproveRules(by="desk", within_s=5.0, otherwise=otherwise))
+    course.ask()
+    course.after(4.0, course.simulation.alive[0].kill)
+    decision = "rejected" if otherwise == "approved" else "approved"
+    course.decide(5.0, decision)
+    course.decide(20.0, by="desk/late")
+    course.after(30.0, partial(course.simulation.start_again, "w1"))
+    course.run()
+    assert course.outcomes() == [("asked", "desk"), (decision, "desk/ali")]
+    assert len(course.calls()) == (decision == "approved")
+
+
+def test_a_decision_is_late_by_the_time_at_which_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although it is read before the clock has said that the time is over."""
+    course = Desk(monkeypatch, ApproveRules(by="desk", within_s=5.0))
+    course.ask()
+    course.after(4.0, course.simulation.alive[0].kill)
+    course.decide(20.0)
+    course.after(30.0, partial(course.simulation.start_again, "w1"))
+    course.run()
+    assert course.outcomes() == [("asked", "desk"), ("expired", "desk")]
+    assert course.results() == [NOT_APPROVED]
+
+
+def test_nobody_ends_the_time_of_an_approval_before_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Desk(monkeypatch)
+    course.ask()
+
+    def expire() -> None:
+        record = {"type": "expire", "user_id": "u", "request_id": "r", "wait_id": course.wait_id}
+        course.simulation.broker.append(TopicPartition("controls", 0), b"u", json.dumps(record).encode())
+
+    course.after(4.0, expire)
+    course.decide(6.0)
+    course.run()
+    assert course.outcomes() == [("asked", "desk"), ("approved", "desk/ali")]

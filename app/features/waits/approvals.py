@@ -7,6 +7,9 @@ A round that ends in such a call is committed like any other, but for the call: 
     rejected           is the call's result. With the last result the answer wakes.
     the time is over   as the policy says, either of the two.
 
+A decision counts if it was written in time by the broker's clock, whenever it is read. So the clock does not decide: it
+puts an `Expire` on `controls`, and the wait is over when the owner reads that, behind all decisions that came in time.
+
 All that a decision needs is in the rounds, so it does not matter whether the answer is open, asleep or on its way. What
 ends an answer (a cancel, an erasure, its deadline) ends its approvals: a decision that comes later changes nothing.
 """
@@ -21,14 +24,14 @@ from app.audit.records import audit_of_approval
 from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
-from app.delivery.record import Outgoing, Record, outgoing
+from app.delivery.record import CONTROLS, Outgoing, Record, outgoing
 from app.features.open_calls import OpenCalls
 from app.features.waits.wake import Woken, beside_of, commit, wake_with
 from app.policy.tools import BY_USER
 from app.settings import Settings
 from app.wire.arguments import arguments_mistake
 from app.wire.audit import AuditRecord
-from app.wire.control import Decide
+from app.wire.control import Decide, Expire
 from app.wire.error import ErrorCode, WireError
 from app.wire.tool_records import ToolCallRecord
 from models.interface.chat import ModelCall
@@ -97,30 +100,25 @@ def not_asked(key: RequestKey, rounds: ToolRounds, now: int) -> Decided:
     return Decided(rounds, (), audit)
 
 
-def overdue(settings: Settings, key: RequestKey, rounds: ToolRounds, now: int, latest: int | None = None) -> Decided:
-    """What the clock decides about calls without a result. `latest`: when those that are made are over in any case."""
-    outputs: list[Outgoing] = []
-    audit: list[AuditRecord] = []
+def timed_out(rounds: ToolRounds, now: int, latest: int | None = None) -> ToolRounds:
+    """What the clock decides about calls that are made. `latest`: when they are over in any case."""
+    asked = rounds.asked_calls
     for call in rounds.missing:
-        last = rounds.rounds[-1]
-        approval = last.approval(call.id)
-        is_asked = approval is not None and approval.is_asked
-        if last.until(call.id) > now and (is_asked or latest is None or latest > now):
-            continue
-        if approval is None or not is_asked:
+        until = rounds.rounds[-1].until(call.id)
+        if call not in asked and (until if latest is None else min(until, latest)) <= now:
             rounds = rounds.answered(ToolOutcome(call.id, TIMED_OUT))
-            continue
-        audit.append(audit_of_approval(key, rounds, "expired", approval.by, call, now))
-        approval = msgspec.structs.replace(approval, state=ApprovalState.EXPIRED)
-        if approval.is_made_at_last:
-            rounds = _made(rounds, approval, now)
-            outputs.append(call_record(settings, key, rounds, call, now))
-        else:
-            rounds = rounds.with_approval(approval).answered(ToolOutcome(call.id, NOT_APPROVED))
-    return Decided(rounds, tuple(outputs), tuple(audit))
+    return rounds
 
 
-async def decide(partition: Partition, calls: OpenCalls, record: Record, decision: Decide) -> None:
+def expiries(settings: Settings, key: RequestKey, rounds: ToolRounds, now: int) -> tuple[Outgoing, ...]:
+    """The records by which the time of approvals is over."""
+    user_id, request_id = key
+    over = [call.id for call in rounds.asked_calls if rounds.rounds[-1].until(call.id) <= now]
+    records = (Expire(request_id=request_id, user_id=user_id, wait_id=wait_id) for wait_id in over)
+    return tuple(outgoing(settings, CONTROLS, user_id.encode(), record) for record in records)
+
+
+async def decide(partition: Partition, calls: OpenCalls, record: Record, decision: Decide | Expire) -> None:
     """Commit what the decision causes, or nothing if it comes too late. Raises `WireError` for one about no wait.
 
     An erasure of the user that stands before it in the log is decided before it.
@@ -128,7 +126,7 @@ async def decide(partition: Partition, calls: OpenCalls, record: Record, decisio
     key = (decision.user_id, decision.request_id)
     ownership = partition.ownership
     async with ownership.marks.locks.of(decision.user_id):
-        decided = _decided(partition, calls, decision)
+        decided = _decided(partition, calls, decision, ownership.clock.time_of(record.timestamp))
         if decided is None:
             await partition.commit(Commit(record))
             return
@@ -140,51 +138,63 @@ async def decide(partition: Partition, calls: OpenCalls, record: Record, decisio
         calls.wake([key])
 
 
-def _decided(partition: Partition, calls: OpenCalls, decision: Decide) -> Decided | None:
-    """None if the wait is over."""
-    key = (decision.user_id, decision.request_id)
-    ownership, settings = partition.ownership, partition.context.settings
-    rounds, now = calls.decided(key), ownership.clock.now()
+def _decided(partition: Partition, calls: OpenCalls, decision: Decide | Expire, at: int) -> Decided | None:
+    """What a record of the time `at` decides; None if the wait is over, or goes on."""
+    key, settings = (decision.user_id, decision.request_id), partition.context.settings
+    rounds, now = calls.decided(key), partition.ownership.clock.now()
     approval = None if rounds is None else _approval(rounds, decision.wait_id)
-    if rounds is None or approval is None:
-        if rounds is None and ownership.store.get(Table.ENDED, records.key(*key)) is not None:
+    if isinstance(decision, Decide):
+        _check(partition, decision, approval, is_known=rounds is not None)
+    if rounds is None or approval is None or not approval.is_asked or _is_over(partition, key, rounds):
+        return None
+    if isinstance(decision, Expire):
+        if max(at, now) < approval.until:
             return None
+        outcome, by, rounds = ApprovalState.EXPIRED, approval.by, _expired(rounds, approval, now)
+    else:
+        if at >= approval.until:
+            return None
+        outcome, by = ApprovalState(decision.decision), decision.by
+        rounds = _as_decided(rounds, approval, decision, now)
+        if not fits(rounds, beside_of(partition, key)):
+            raise _refused(decision, "arguments: the calls of this answer are too large together")
+    call = next(one for one in rounds.calls if one.id == decision.wait_id)
+    outputs = (call_record(settings, key, rounds, call, now),) if call in rounds.missing else ()
+    return Decided(rounds, outputs, (audit_of_approval(key, rounds, outcome, by, call, now),))
+
+
+def _check(partition: Partition, decision: Decide, approval: Approval | None, *, is_known: bool) -> None:
+    """Raise `WireError` for a decision about no wait, or of others than those who decide."""
+    key = (decision.user_id, decision.request_id)
+    if approval is None:
+        if not is_known and partition.ownership.store.get(Table.ENDED, records.key(*key)) is not None:
+            return
         raise _refused(decision, f"wait_id: request {key[1]} of {key[0]} does not wait for {decision.wait_id}")
     desk, _, name = decision.by.partition("/")
     if desk != approval.by or (desk == BY_USER and name != decision.user_id):
         raise _refused(decision, f"by: {approval.by} decides about this call")
-    call = next((one for one in rounds.asked_calls if one.id == decision.wait_id), None)
-    if call is None or approval.until <= now or _is_over(partition, key, rounds):
-        return None
-    outputs: tuple[Outgoing, ...] = ()
-    if decision.decision == "rejected":
+
+
+def _expired(rounds: ToolRounds, approval: Approval, now: int) -> ToolRounds:
+    approval = msgspec.structs.replace(approval, state=ApprovalState.EXPIRED)
+    if approval.is_made_at_last:
+        return _made(rounds, approval, now)
+    return rounds.with_approval(approval).answered(ToolOutcome(approval.call_id, NOT_APPROVED))
+
+
+def _as_decided(rounds: ToolRounds, approval: Approval, decision: Decide, now: int) -> ToolRounds:
+    state = ApprovalState(decision.decision)
+    approval = msgspec.structs.replace(approval, state=state, decided_by=decision.by)
+    if state is ApprovalState.REJECTED:
         reason = f": {decision.reason}" if decision.reason else ""
-        state = msgspec.structs.replace(approval, state=ApprovalState.REJECTED, decided_by=decision.by)
-        outcome = ToolOutcome(call.id, f"error: rejected by {decision.by}{reason}")
-        rounds = rounds.with_approval(state).answered(outcome)
-    else:
-        rounds, call = _approved(rounds, approval, call, decision, now)
-        outputs = (call_record(settings, key, rounds, call, now),)
-    if not fits(rounds, beside_of(partition, key)):
-        raise _refused(decision, "arguments: the calls of this answer are too large together")
-    audit = audit_of_approval(key, rounds, decision.decision, decision.by, call, now)
-    return Decided(rounds, outputs, (audit,))
-
-
-def _approved(
-    rounds: ToolRounds, approval: Approval, call: ModelCall, decision: Decide, now: int
-) -> tuple[ToolRounds, ModelCall]:
-    """The rounds with a call that is made, and the call."""
-    if decision.arguments is not None and (why := arguments_mistake(decision.arguments, approval.parameters)):
-        raise _refused(decision, f"arguments: {why}")
-    approval = msgspec.structs.replace(
-        approval,
-        state=ApprovalState(decision.decision),
-        decided_by=decision.by,
-        asked=None if decision.arguments is None else call.arguments,
-    )
-    rounds = _made(rounds, approval, now, decision.arguments)
-    return rounds, next(one for one in rounds.calls if one.id == call.id)
+        outcome = ToolOutcome(approval.call_id, f"error: rejected by {decision.by}{reason}")
+        return rounds.with_approval(approval).answered(outcome)
+    if decision.arguments is not None:
+        if why := arguments_mistake(decision.arguments, approval.parameters):
+            raise _refused(decision, f"arguments: {why}")
+        call = next(one for one in rounds.calls if one.id == approval.call_id)
+        approval = msgspec.structs.replace(approval, asked=call.arguments)
+    return _made(rounds, approval, now, decision.arguments)
 
 
 def _made(rounds: ToolRounds, approval: Approval, now: int, arguments: str | None = None) -> ToolRounds:

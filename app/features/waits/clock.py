@@ -1,4 +1,4 @@
-"""Wakes answers whose time is over, decides what nobody has approved in time, and repairs what is left of others.
+"""Wakes answers whose time is over, ends the time of approvals, and repairs what is left of others.
 
 Heads of rows are scanned once a minute, a thousand in a step. What is due within the next minute and a half is kept in
 a heap, so a wake is late by a step of the event loop. A scan also
@@ -24,7 +24,7 @@ from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
 from app.features.tool_rounds import ToolsOverKafka
-from app.features.waits.approvals import overdue
+from app.features.waits.approvals import expiries, timed_out
 from app.features.waits.schedule import Count
 from app.features.waits.states import ENDED, state_record
 from app.features.waits.wake import Woken, commit, wake, wake_with
@@ -96,11 +96,10 @@ class WaitClock:
             if rounds is None or head is None or (head.deadline is not None and head.deadline <= now):
                 woken.append(wake(partition, key, rounds or NO_ROUNDS))
                 continue
-            late = overdue(self._tools.settings, key, rounds, now)
-            decided[key] = late.rounds
-            woken.append(Woken((calls.decide(key, late.rounds),), late.outputs, late.audit))
-            woken.append(wake_with(partition, key, late.rounds))
-            if (head := ownership.sleepers.head(key)) is not None:
+            decided[key] = late = timed_out(rounds, now)
+            woken.append(Woken((calls.decide(key, late),), expiries(self._tools.settings, key, late, now)))
+            woken.append(wake_with(partition, key, late))
+            if (head := ownership.sleepers.head(key)) is not None and head.until > now:
                 calls.schedule.watch(key, head, now)
         await commit(partition, keys, woken)
         calls.settle(decided)
