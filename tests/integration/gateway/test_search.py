@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 
 from app.search.milvus.connection import Milvus
+from app.search.milvus.store import MilvusStore
 from app.settings import Settings
 from models.embedder import load_embedder
 from tests.integration.gateway.gateway_process import GatewayProcess
@@ -16,7 +17,7 @@ from tests.integration.search.history import Bench, turn
 async def test_a_user_finds_their_own_words_by_meaning(settings_with_milvus: Settings, tmp_path: Path) -> None:
     settings = settings_with_milvus
     milvus, embedder = Milvus(settings.milvus_uri), load_embedder(settings.embedder)
-    async with Bench(milvus, settings.milvus_collection, embedder) as bench:
+    async with Bench(MilvusStore(milvus, settings.milvus_collection), embedder) as bench:
         bench.submit(
             turn("nina", "r1", "Where is my parcel?", "It comes on Friday."),
             turn("nina", "r2", "Which colours has the jacket?", "Blue and green.", conversation_id="clothes"),

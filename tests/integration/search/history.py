@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.search.milvus.connection import Milvus
-from app.search.milvus.store import MilvusStore
+from app.search.vector_store import VectorStore
 from app.search.writer import IndexWriter
 from app.wire.turn import Turn
 from models.embedder.embedder import Embeds
@@ -55,17 +55,15 @@ def turn(user: str, request: str, prompt: str = "hello", answer: str = "hi", **m
 
 
 class Bench:
-    """Use as a context: the writer starts at its begin and stops at its end."""
+    """A writer to any store. Use as a context: it starts at the begin and stops at the end."""
 
-    def __init__(self, milvus: Milvus, collection: str, embedder: Embeds | None = None, **options: Any) -> None:
-        self.milvus = milvus
-        self.collection = collection
+    def __init__(self, store: VectorStore, embedder: Embeds | None = None, **options: Any) -> None:
         self.done: list[str] = []
         self.rejected: dict[str, str] = {}
         self.fatal: list[Exception] = []
         self._news = asyncio.Event()
         options = {"delay_s": 0.02, **options}
-        self.writer = IndexWriter(MilvusStore(milvus, collection), embedder or Hashed(), fatal=self._end, **options)
+        self.writer = IndexWriter(store, embedder or Hashed(), fatal=self._end, **options)
 
     async def __aenter__(self) -> Self:
         self.writer.start()
@@ -99,10 +97,10 @@ class Bench:
                 await self._news.wait()
         assert not self.fatal, self.fatal
 
-    async def rows(self, where: str = 'turn_id != ""') -> dict[str, dict[str, Any]]:
-        found = await self.milvus.call(
-            "query", self.collection, filter=where, limit=16000, output_fields=["text", "user_id", "created_at", "role"]
-        )
-        rows = {row["turn_id"]: row for row in found}
-        assert len(rows) == len(found), "a key is there twice"
-        return rows
+
+async def rows_of(milvus: Milvus, collection: str) -> dict[str, dict[str, Any]]:
+    fields = ["text", "user_id", "created_at", "role"]
+    found = await milvus.call("query", collection, filter='turn_id != ""', limit=16000, output_fields=fields)
+    rows = {row["turn_id"]: row for row in found}
+    assert len(rows) == len(found), "a key is there twice"
+    return rows

@@ -13,13 +13,14 @@ import pytest
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from app.search.milvus.connection import Milvus
+from app.search.milvus.store import MilvusStore
 from models.embedder import Embedder
 from tests.integration.search.history import NOW, Bench, turn
 
 
 @pytest.fixture
 async def ann(connection: Milvus, collection: str, embedder: Embedder) -> None:
-    async with Bench(connection, collection, embedder) as bench:
+    async with Bench(MilvusStore(connection, collection), embedder) as bench:
         bench.submit(turn("ann", "r1", "My package never arrived", "Order 4711 is delayed."))
         bench.submit(turn("ann", "r2", "Can I pay with PayPal?", "Yes.", created_at=NOW + 86_400_000))
         await bench.settled(2)

@@ -12,7 +12,8 @@ import pytest
 
 from app.local.milvus import MilvusNode
 from app.search.milvus.connection import Milvus
-from tests.integration.search.history import Bench, turn
+from app.search.milvus.store import MilvusStore
+from tests.integration.search.history import Bench, rows_of, turn
 from tests.integration.waiting import until
 
 StartMilvus = Callable[[], MilvusNode]
@@ -29,7 +30,7 @@ async def test_nothing_is_lost_or_doubled_when_the_server_is_killed_and_comes_ba
     start_milvus: StartMilvus, collection: str
 ) -> None:
     node = start_milvus()
-    async with Bench(Milvus(node.uri), collection, batch_rows=16) as bench:
+    async with Bench(MilvusStore(Milvus(node.uri), collection), batch_rows=16) as bench:
         for number in range(150):
             bench.submit(turn("ann", f"r{number}"))
             if number == 50:
@@ -40,7 +41,7 @@ async def test_nothing_is_lost_or_doubled_when_the_server_is_killed_and_comes_ba
                 node.spawn()
             await asyncio.sleep(0.005)
         await bench.settled(150)
-        assert len(await bench.rows()) == 300
+        assert len(await rows_of(Milvus(node.uri), collection)) == 300
         stats = bench.writer.stats()
     assert bench.done == [f"r{n}" for n in range(150)]
     assert bench.rejected == {}
@@ -54,7 +55,7 @@ async def test_server_that_comes_late_is_waited_for(
     caplog.set_level(logging.INFO)
     node = start_milvus()
     node.kill()
-    async with Bench(Milvus(node.uri), collection) as bench:
+    async with Bench(MilvusStore(Milvus(node.uri), collection)) as bench:
         bench.submit(turn("ann", "r1"))
         await asyncio.sleep(1)
         assert bench.writer.backlog == 1
@@ -69,7 +70,7 @@ async def test_server_that_comes_late_is_waited_for(
 async def test_hung_server_stops_neither_the_intake_nor_the_loop_nor_the_end(hung: str, collection: str) -> None:
     loop = asyncio.get_running_loop()
     hung_s = 0.3
-    async with Bench(Milvus(hung, timeout_s=hung_s), collection) as bench:
+    async with Bench(MilvusStore(Milvus(hung, timeout_s=hung_s), collection)) as bench:
         waits = []
         for number in range(200):
             began = loop.time()
@@ -91,7 +92,7 @@ async def test_server_that_stops_answering_for_a_while_gets_every_row(
     start_milvus: StartMilvus, collection: str
 ) -> None:
     node = start_milvus()
-    async with Bench(Milvus(node.uri, timeout_s=1), collection) as bench:
+    async with Bench(MilvusStore(Milvus(node.uri, timeout_s=1), collection)) as bench:
         bench.submit(turn("ann", "before"))
         await bench.settled(1)
         node.suspend()
@@ -101,4 +102,4 @@ async def test_server_that_stops_answering_for_a_while_gets_every_row(
                 await asyncio.sleep(0.05)
         node.resume()
         await bench.settled(11)
-        assert len(await bench.rows()) == 22
+        assert len(await rows_of(Milvus(node.uri), collection)) == 22

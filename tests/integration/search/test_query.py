@@ -27,7 +27,7 @@ TALK = [
 @pytest.fixture
 async def search(connection: Milvus, collection: str, embedder: Embedder) -> AsyncIterator[TurnSearch]:
     """Ann's talk, an hour between turns, the last one in a conversation of its own; and Bob's, with her first words."""
-    async with Bench(connection, collection, embedder) as bench:
+    async with Bench(MilvusStore(connection, collection), embedder) as bench:
         for number, (prompt, answer) in enumerate(TALK):
             conversation = "default" if number < 3 else "shop"
             at = NOW + number * 3_600_000
@@ -53,7 +53,7 @@ async def test_rare_word_is_found_by_its_letters(search: TurnSearch) -> None:
 async def test_words_that_say_nothing_do_not_lift_a_row(
     connection: Milvus, collection: str, embedder: Embedder
 ) -> None:
-    async with Bench(connection, collection, embedder) as bench:
+    async with Bench(MilvusStore(connection, collection), embedder) as bench:
         bench.submit(turn("cleo", "c1", "I have noted that it is not so", "That has not been a question."))
         bench.submit(turn("cleo", "c2", "How long does delivery take?", "Delivery takes 2 to 3 days."))
         await bench.settled(2)
@@ -81,7 +81,7 @@ async def test_conversation_role_and_time_narrow_the_hits(search: TurnSearch) ->
 
 @pytest.mark.parametrize("user", NAMES)
 async def test_user_of_any_name_finds_own_words_only(connection: Milvus, collection: str, user: str) -> None:
-    async with Bench(connection, collection) as bench:
+    async with Bench(MilvusStore(connection, collection)) as bench:
         bench.submit(*(turn(name, "r1", conversation_id=name) for name in (user, user + "x", "x", user[:-1] + "y")))
         await bench.settled(4)
         hits = await TurnSearch(MilvusStore(connection, collection), Hashed()).search(
@@ -109,7 +109,7 @@ async def test_search_works_after_a_restart_that_no_writer_has_seen(
     start_milvus: Callable[[], MilvusNode], collection: str
 ) -> None:
     node = start_milvus()
-    async with Bench(Milvus(node.uri), collection) as bench:
+    async with Bench(MilvusStore(Milvus(node.uri), collection)) as bench:
         bench.submit(turn("ann", "r1"))
         await bench.settled(1)
     search = TurnSearch(MilvusStore(Milvus(node.uri), collection), Hashed())

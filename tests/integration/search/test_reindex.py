@@ -75,7 +75,7 @@ async def test_another_embedder_is_refused_until_the_collection_is_filled_again(
 ) -> None:
     name = indexed.milvus_collection
     turns = some_turns("r1", "r2")
-    async with Bench(connection, name) as bench:
+    async with Bench(MilvusStore(connection, name)) as bench:
         bench.submit(*turns)
         await bench.settled(2)
     with pytest.raises(IndexMismatchError, match=r"'other' is another one.*parley search reindex"):
@@ -110,7 +110,7 @@ async def test_collection_is_filled_again_a_second_time_and_the_name_follows(
 async def test_writer_that_runs_meanwhile_loses_no_turn(indexed: Settings, connection: Milvus) -> None:
     name = indexed.milvus_collection
     turns = some_turns(*(f"r{n}" for n in range(40)))
-    async with Bench(connection, name) as bench:
+    async with Bench(MilvusStore(connection, name)) as bench:
         bench.submit(*turns[:20])
         await bench.settled(20)
         await write(indexed, *turns)
@@ -130,7 +130,7 @@ async def test_filling_that_fails_leaves_the_collection_in_use_as_it_was(indexed
                 raise RuntimeError("no more")
             return await super().embed(texts)
 
-    async with Bench(connection, indexed.milvus_collection) as bench:
+    async with Bench(MilvusStore(connection, indexed.milvus_collection)) as bench:
         bench.submit(*some_turns("r1"))
         await bench.settled(1)
     await write(indexed, *some_turns("r1", "r2"))
