@@ -32,7 +32,7 @@ from app.gateway.callers.backlog import Backlog
 from app.gateway.callers.identity import Identity
 from app.gateway.callers.rates import RateLimits
 from app.gateway.edge import bounds
-from app.gateway.edge.body_budget import BodyBudget
+from app.gateway.edge.bodies import Bodies
 from app.gateway.edge.connections import Gate
 from app.gateway.edge.errors import lasting
 from app.gateway.edge.metrics import GatewayMetrics
@@ -69,8 +69,8 @@ class Gateway:
         self.partitions = partitions
         self.metrics = GatewayMetrics()
         self.gate = Gate(bounds.CONNECTIONS, bounds.CONNECTIONS_OF_ADDRESS, settings.trusted_proxies)
-        self.bodies = BodyBudget(bounds.BODIES_BYTES)
-        self.replies = BodyBudget(bounds.REPLIES_BYTES, "replies")
+        self.bodies = Bodies(bounds.BODIES_BYTES)
+        self.replies = Bodies(bounds.REPLIES_BYTES, "replies")
         self.tracing = Tracing.of(settings, "parley-gateway")
         self.sent = SentRequests()
         self.request_producer = RequestProducer(settings, self.sent)
@@ -199,7 +199,7 @@ class Gateway:
         prompts = {(id(one.messages), id(one.prompt), id(one.prompt_token_ids)): one for one in asked}.values()
         for request in prompts:
             self.tenants.check(request)
-        await self.admission.admit(identity, sum(map(_weight, asked)), len(asked))
+        await self.admission.admit(identity, sum(map(_answers_of, asked)), len(asked))
         self.tenants.admitted(asked)
         for request in prompts:
             self.request_producer.check(request)
@@ -262,7 +262,7 @@ class Gateway:
         self.live.drop(scope, at)
 
 
-def _weight(request: Request) -> int:
+def _answers_of(request: Request) -> int:
     """How many answers are computed for it. A worker refuses what is out of range."""
     return min(max(request.best_of or 1, 1), MAX_BEST_OF)
 

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from app.gateway.asking.as_written import Ignored, as_written, named
 from app.gateway.asking.gateway import Gateway, gateway_of
 from app.gateway.asking.parameters import check_parameters
-from app.gateway.edge.body_budget import Body
+from app.gateway.edge.bodies import Body
 from app.gateway.edge.bounds import MAX_ITEMS
 from app.gateway.edge.errors import ApiError, client_left, invalid, refused
 from app.process.tune_interpreter import uncollected

@@ -14,7 +14,7 @@ from typing import Any
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 
-from app.gateway.edge.body_budget import Body, BodyBudget
+from app.gateway.edge.bodies import Bodies, Body
 from app.gateway.edge.connections import Gate, read_little
 from app.gateway.edge.errors import ApiError
 
@@ -32,7 +32,7 @@ _TOO_MUCH, _TOO_BIG, _AGAIN = 1008, 1009, 1013
 class GuardedWebSocket(WebSocketsSansIOProtocol):
     """A connection that became a WebSocket: it counts until it ends, and so does a large message until it is whole."""
 
-    def __init__(self, *arguments: Any, gate: Gate, bodies: BodyBudget, **options: Any) -> None:
+    def __init__(self, *arguments: Any, gate: Gate, bodies: Bodies, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._gate = gate
         self._bodies = bodies

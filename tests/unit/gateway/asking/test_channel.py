@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket
 from app.gateway.asking.channel import Channel
 from app.gateway.asking.gateway import Gateway
 from app.gateway.callers.rates import RateLimits
-from app.gateway.edge.body_budget import BodyBudget
+from app.gateway.edge.bodies import Bodies
 from app.gateway.edge.metrics import GatewayMetrics
 from app.settings import Settings
 
@@ -37,7 +37,7 @@ async def test_a_client_that_left_before_its_refusal_ends_the_channel_quietly(fa
         SimpleNamespace(
             settings=SimpleNamespace(gateway_wait_s=1.0),
             audit_trail=SimpleNamespace(denied=lambda *_: None),
-            bodies=BodyBudget(1000),
+            bodies=Bodies(1000),
             limits=RateLimits(Settings(_env_file=None), GatewayMetrics()),
         ),
     )

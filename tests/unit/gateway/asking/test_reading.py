@@ -15,7 +15,7 @@ from app.gateway.asking import reading
 from app.gateway.asking.gateway import Gateway
 from app.gateway.asking.reading import parse, read_message, read_parameters
 from app.gateway.callers.rates import RateLimits
-from app.gateway.edge.body_budget import BodyBudget
+from app.gateway.edge.bodies import Bodies
 from app.gateway.edge.bounds import MAX_ITEMS
 from app.gateway.edge.errors import ApiError
 from app.gateway.edge.metrics import GatewayMetrics
@@ -26,7 +26,7 @@ from app.wire.request import MAX_MESSAGES
 
 def gateway_with(**settings: Any) -> Gateway:
     limits = RateLimits(Settings(_env_file=None, **settings), GatewayMetrics())
-    return cast(Gateway, SimpleNamespace(bodies=BodyBudget(64 << 20), limits=limits))
+    return cast(Gateway, SimpleNamespace(bodies=Bodies(64 << 20), limits=limits))
 
 
 def request_with(body: object, gateway: Gateway | None = None, holder: str = "nina") -> Request:

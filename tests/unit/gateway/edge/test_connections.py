@@ -20,7 +20,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from app.gateway.edge import connections, guarded_socket
-from app.gateway.edge.body_budget import BodyBudget
+from app.gateway.edge.bodies import Bodies
 from app.gateway.edge.connections import (
     MAX_HEAD_BYTES,
     MAX_HEADERS,
@@ -68,7 +68,7 @@ async def served(gate: Gate, **options: Any) -> AsyncIterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
     protocols: dict[str, Any] = {
         "http": partial(GuardedHttp, gate=gate),
-        "ws": partial(GuardedWebSocket, gate=gate, bodies=options.pop("bodies", None) or BodyBudget(1 << 20)),
+        "ws": partial(GuardedWebSocket, gate=gate, bodies=options.pop("bodies", None) or Bodies(1 << 20)),
     }
     wrapped = ByAddress(app, 1) if options.get("proxy_headers") else app
     config = uvicorn.Config(wrapped, log_level="critical", lifespan="off", **protocols, **options)
@@ -195,7 +195,7 @@ async def talk(port: int, *parts: bytes, pause_s: float = 0.0) -> tuple[bytes, i
     ids=["pings", "pongs", "empty fragments", "too large to hold", "and in fragments", "few pings", "large messages"],
 )
 async def test_frames_that_make_no_message_close_the_socket(parts: list[bytes], code: int) -> None:
-    bodies = BodyBudget(600_000)
+    bodies = Bodies(600_000)
     async with served(Gate(10, 10), bodies=bodies) as port:
         got, closed_with = await talk(port, b"".join(parts))
         assert closed_with == code or (code and closed_with == 1006)
@@ -208,7 +208,7 @@ async def test_frames_that_make_no_message_close_the_socket(parts: list[bytes], 
 
 async def test_a_message_that_does_not_end_closes_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guarded_socket, "MESSAGE_S", 0.3)
-    bodies = BodyBudget(1 << 20)
+    bodies = Bodies(1 << 20)
     async with served(Gate(10, 10), bodies=bodies) as port:
         whole = frame(1, b"x" * 200_000)
         _, code = await talk(port, whole[:100_000], b"x" * 1000, pause_s=0.2)

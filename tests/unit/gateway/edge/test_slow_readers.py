@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.gateway.answers.sse import EventStream
-from app.gateway.edge.body_budget import BodyBudget
+from app.gateway.edge.bodies import Bodies
 from app.gateway.edge.errors import ApiError, json_response
 from app.gateway.edge.metrics import GatewayMetrics
 from app.gateway.edge.slow_readers import PART_BYTES
@@ -41,7 +41,7 @@ class Reader:
 
 class Caller:
     def __init__(self, most_bytes: int = 64 << 20) -> None:
-        self.replies = BodyBudget(most_bytes, "replies")
+        self.replies = Bodies(most_bytes, "replies")
         self.metrics = GatewayMetrics()
 
     def scope(self, method: str = "GET", holder: str = "mallory") -> dict[str, Any]:

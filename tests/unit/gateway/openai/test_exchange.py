@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.gateway.callers.identity import Identity
-from app.gateway.edge.body_budget import BodyBudget
+from app.gateway.edge.bodies import Bodies
 from app.gateway.edge.errors import ApiError
 from app.gateway.openai.exchange import Exchange
 from app.wire.event import EventType, Logprob, TokenEvent
@@ -33,7 +33,7 @@ class Answers:
             self.closed = True
 
 
-async def read(answers: Answers, replies: BodyBudget) -> None:
+async def read(answers: Answers, replies: Bodies) -> None:
     gateway: Any = SimpleNamespace(replies=replies)
     caller: Any = SimpleNamespace(holder="mallory")
     exchange = Exchange(gateway, SimpleNamespace(), caller, Identity("mallory"))  # type: ignore[arg-type]
@@ -41,7 +41,7 @@ async def read(answers: Answers, replies: BodyBudget) -> None:
 
 
 async def test_a_reply_that_grows_beyond_the_share_of_its_key_ends_its_answers() -> None:
-    answers, replies = Answers(100_000, top=True), BodyBudget(1 << 20, "replies")
+    answers, replies = Answers(100_000, top=True), Bodies(1 << 20, "replies")
     with pytest.raises(ApiError, match="replies of this caller") as refusal:
         await read(answers, replies)
     assert refusal.value.status == 429
@@ -51,6 +51,6 @@ async def test_a_reply_that_grows_beyond_the_share_of_its_key_ends_its_answers()
 
 
 async def test_a_long_answer_counts_as_little_as_it_is() -> None:
-    answers, replies = Answers(10_000, top=False), BodyBudget(1, "replies")
+    answers, replies = Answers(10_000, top=False), Bodies(1, "replies")
     await read(answers, replies)
     assert answers.closed

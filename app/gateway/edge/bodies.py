@@ -23,7 +23,7 @@ _MANY = 4
 """Who holds more than this part has sent too much; others are refused because of others."""
 
 
-class BodyBudget:
+class Bodies:
     def __init__(self, most_bytes: int, what: str = "requests") -> None:
         """`what` names in error messages what has the bodies."""
         self.held = 0
@@ -64,12 +64,12 @@ class BodyBudget:
 class Body:
     """The received bytes of one body."""
 
-    def __init__(self, budget: BodyBudget, holder: str) -> None:
+    def __init__(self, bodies: Bodies, holder: str) -> None:
         self.size = 0
-        self._budget = budget
+        self._bodies = bodies
         self._holder = holder
 
     def add(self, size: int) -> None:
         """Raises `ApiError`."""
-        self._budget.add(self._holder, size)
+        self._bodies.add(self._holder, size)
         self.size += size

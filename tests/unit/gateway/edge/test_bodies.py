@@ -6,13 +6,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.gateway.edge.body_budget import BodyBudget
+from app.gateway.edge.bodies import Bodies
 from app.gateway.edge.errors import ApiError
 
 MOST = 1000
 
 
-def fill(bodies: BodyBudget, held: ExitStack, holder: str, size: int = 10) -> ApiError:
+def fill(bodies: Bodies, held: ExitStack, holder: str, size: int = 10) -> ApiError:
     """Send bodies of that holder until one is refused."""
     while True:
         body = held.enter_context(bodies.body(holder))
@@ -23,7 +23,7 @@ def fill(bodies: BodyBudget, held: ExitStack, holder: str, size: int = 10) -> Ap
 
 
 def test_a_key_with_many_bodies_leaves_room_for_another() -> None:
-    bodies = BodyBudget(MOST)
+    bodies = Bodies(MOST)
     with ExitStack() as held:
         refused = fill(bodies, held, "nina")
         assert (refused.status, refused.message) == (429, "too many requests of this caller are in transfer")
@@ -36,7 +36,7 @@ def test_a_key_with_many_bodies_leaves_room_for_another() -> None:
 
 
 def test_all_bodies_together_have_a_limit() -> None:
-    bodies = BodyBudget(MOST)
+    bodies = Bodies(MOST)
     with ExitStack() as held:
         refused = [fill(bodies, held, f"user {number}") for number in range(MOST)]
         assert bodies.held <= MOST
@@ -44,7 +44,7 @@ def test_all_bodies_together_have_a_limit() -> None:
 
 
 def test_who_sends_little_is_not_told_that_it_is_too_much() -> None:
-    bodies = BodyBudget(MOST)
+    bodies = Bodies(MOST)
     with ExitStack() as held:
         for holder in "abcdefg":
             fill(bodies, held, holder)
@@ -53,7 +53,7 @@ def test_who_sends_little_is_not_told_that_it_is_too_much() -> None:
 
 
 def test_a_body_that_is_refused_holds_what_it_had_until_it_ends() -> None:
-    bodies = BodyBudget(MOST)
+    bodies = Bodies(MOST)
     with bodies.body("nina") as body:
         body.add(600)
         with pytest.raises(ApiError):
