@@ -1,7 +1,8 @@
 """What the next step computes.
 
-Every step has one budget of tokens. Decoding sequences come first, one token each, and the rest goes to prompts in
-chunks in the order of prompt_turns.py. So a long prompt delays no running answer, and no short prompt of another user.
+A step computes a bounded number of tokens. Decoding sequences come first, one token each, and the rest goes to prompts
+in chunks in the order of prompt_turns.py. So a long prompt delays no running answer, and no short prompt of another
+user.
 
 A sequence is admitted if there are pages for all its tokens and some for its answer. If memory runs out all the same,
 the least important sequence releases its pages and is computed again later.
@@ -67,15 +68,15 @@ class Scheduler:
         slices = [
             part for part in slices if part.sequence.pages
         ]  # a page for a later sequence may have preempted an earlier one
-        budget = self.limits.chunk if slices else self.limits.lone_chunk
+        left = self.limits.chunk if slices else self.limits.lone_chunk
         scored = self.limits.scored
         for sequence in self._prompts():
-            count = min(sequence.pending, budget if sequence.scores is None else min(budget, scored))
+            count = min(sequence.pending, left if sequence.scores is None else min(left, scored))
             count = min(count, sequence.most_at_once or count)
             if count <= 0:
                 continue
             slices.append(ScheduledChunk(sequence, sequence.computed, count))
-            budget -= count
+            left -= count
             scored -= slices[-1].scored
         return slices
 

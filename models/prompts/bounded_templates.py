@@ -46,14 +46,14 @@ class TemplateTooLarge(TemplateError):  # noqa: N818
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Templates that this thread compiles or renders inside raise `TemplateTooSlow` after that much processor time."""
-    reset = _budget.set(_Budget(seconds))
+    reset = _limit.set(_TimeLimit(seconds))
     try:
         yield
     finally:
-        _budget.reset(reset)
+        _limit.reset(reset)
 
 
-class _Budget:
+class _TimeLimit:
     """Processor time of one thread, counted from `_UNWATCHED_S` on.
 
     Linux takes the core from a thread that asks for its processor time if others wait for it: on a busy machine for a
@@ -77,7 +77,7 @@ class _Budget:
         self._asked, self._at = used, now + self._left
 
 
-_budget: ContextVar[_Budget | None] = ContextVar("template_budget", default=None)
+_limit: ContextVar[_TimeLimit | None] = ContextVar("template_time_limit", default=None)
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
@@ -217,5 +217,5 @@ def _check_digits(bits: int) -> None:
 
 
 def _check_time() -> None:
-    if (budget := _budget.get()) is not None:
-        budget.check()
+    if (limit := _limit.get()) is not None:
+        limit.check()

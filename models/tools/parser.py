@@ -43,7 +43,7 @@ class _State(enum.Enum):
     ARGUMENTS = enum.auto()
     CLOSING = enum.auto()
     AFTER = enum.auto()
-    BROKEN = enum.auto()
+    REST = enum.auto()
 
 
 class ToolCallParser:
@@ -56,8 +56,8 @@ class ToolCallParser:
         self._beginnings = (form.trigger, *form.beginnings)
         self._fence = ""  # what ends that in which the calls stand
         self._at_start = True
-        self._is_past = False  # the reasoning
-        self._rest = ""  # unread text of the current state
+        self._after_reasoning = False  # whether the reasoning has ended
+        self._unread = ""  # what the current state has not read yet
         self._form_text = ""  # since the trigger, while no call is complete
         self._name = ""
         self._arguments: list[str] = []
@@ -73,12 +73,12 @@ class ToolCallParser:
             _State.ARGUMENTS: self._read_arguments,
             _State.CLOSING: self._read_closing,
             _State.AFTER: self._read_after,
-            _State.BROKEN: self._read_broken,
+            _State.REST: self._read_rest,
         }
 
     def step(self, text: str) -> tuple[str, tuple[CallDelta, ...]]:
         """The plain text and the parts of calls that `text` adds."""
-        self._rest += text
+        self._unread += text
         self._text, self._deltas = [], []
         while self._readers[self._state]():
             pass
@@ -86,8 +86,8 @@ class ToolCallParser:
 
     def finish(self) -> str:
         """The text that was held back, at the end of the answer. The beginning of a call is no text."""
-        held, self._rest = self._rest, ""
-        if self._state in {_State.TEXT, _State.BROKEN}:
+        held, self._unread = self._unread, ""
+        if self._state in {_State.TEXT, _State.REST}:
             return held
         is_text = not self._form.commits and not self.calls and self._state in {_State.OPENING, _State.NAME}
         return self._form_text + held if is_text else ""
@@ -95,78 +95,78 @@ class ToolCallParser:
     def _read_text(self) -> bool:
         trigger = self._form.trigger
         if self._form.leads:
-            start = self._rest.find(trigger)
+            start = self._unread.find(trigger)
         else:
             self._pass_space()
             trigger = self._begun_with()
             start = 0 if trigger else -1
         if start >= 0:
-            self._text.append(self._rest[:start])
-            self._rest = self._rest[start + len(trigger) :]
+            self._text.append(self._unread[:start])
+            self._unread = self._unread[start + len(trigger) :]
             self._form_text = trigger
             self._state = _State.OPENING
             return True
-        if not self._form.leads and self._at_start and any(one.startswith(self._rest) for one in self._beginnings):
+        if not self._form.leads and self._at_start and any(one.startswith(self._unread) for one in self._beginnings):
             return False
         mark = trigger if self._form.leads else self._form.after
         end = self._end_of(mark)
         if end is None:
-            keep = next((n for n in range(len(mark) - 1, 0, -1) if self._rest.endswith(mark[:n])), 0)
-            self._pass(len(self._rest) - keep)
+            keep = next((n for n in range(len(mark) - 1, 0, -1) if self._unread.endswith(mark[:n])), 0)
+            self._pass(len(self._unread) - keep)
             return False
         self._pass(end)
-        self._at_start = self._is_past = True
+        self._at_start = self._after_reasoning = True
         return True
 
     def _begun_with(self) -> str:
         """The text by which an answer of a form that does not lead begins a call; empty if it does not."""
         if not self._at_start:
             return ""
-        begun = next((one for one in self._beginnings if self._rest.startswith(one)), "")
+        begun = next((one for one in self._beginnings if self._unread.startswith(one)), "")
         self._fence = FENCE_END if FENCE in begun else ""
         return begun
 
     def _end_of(self, mark: str) -> int | None:
         """Where the text ends that a call may follow; None if it is not there yet, or was."""
-        if self._form.leads or not mark or self._is_past or mark not in self._rest:
+        if self._form.leads or not mark or self._after_reasoning or mark not in self._unread:
             return None
-        return self._rest.index(mark) + len(mark)
+        return self._unread.index(mark) + len(mark)
 
     def _pass_space(self) -> None:
         """White space after the reasoning is text, and a call may follow it."""
-        if self._at_start and self._is_past:
-            blank = len(self._rest) - len(self._rest.lstrip())
-            self._text.append(self._rest[:blank])
-            self._rest = self._rest[blank:]
+        if self._at_start and self._after_reasoning:
+            blank = len(self._unread) - len(self._unread.lstrip())
+            self._text.append(self._unread[:blank])
+            self._unread = self._unread[blank:]
 
     def _pass(self, length: int) -> None:
         if length:
             self._at_start = False
-            self._text.append(self._rest[:length])
-            self._rest = self._rest[length:]
+            self._text.append(self._unread[:length])
+            self._unread = self._unread[length:]
 
     def _read_literal(self, literal: str, then: _State) -> bool:
-        if self._rest.startswith(literal):
+        if self._unread.startswith(literal):
             self._read(len(literal), then)
             return True
-        return self._leave() if not literal.startswith(self._rest) else False
+        return self._leave() if not literal.startswith(self._unread) else False
 
     def _read_name(self) -> bool:
         if self._form.names is NameStyle.BARE:
             return self._read_bare_name()
-        if self._rest and not self._rest.startswith('"'):
+        if self._unread and not self._unread.startswith('"'):
             return self._leave()
         try:
-            self._name, end = json.JSONDecoder().raw_decode(self._rest)
+            self._name, end = json.JSONDecoder().raw_decode(self._unread)
         except ValueError:
             return False
         self._read(end, _State.MIDDLE)
         return True
 
     def _read_bare_name(self) -> bool:
-        end = _NAME.match(self._rest)
+        end = _NAME.match(self._unread)
         assert end is not None
-        if end.end() == len(self._rest):
+        if end.end() == len(self._unread):
             return False
         name = end.group()
         if not name or (self._form.schemas and name not in self._form.schemas):
@@ -182,9 +182,9 @@ class ToolCallParser:
         return True
 
     def _read_arguments(self) -> bool:
-        if not self._rest:
+        if not self._unread:
             return False
-        read = self._reader.read(self._rest)
+        read = self._reader.read(self._unread)
         if read.json:
             if not self._arguments:
                 self._deltas.append(CallDelta(len(self.calls), self._name))
@@ -192,7 +192,7 @@ class ToolCallParser:
             self._deltas.append(CallDelta(len(self.calls), arguments=read.json))
         if self._arguments:
             self._form_text = ""  # readers have a part of the call: it will be no text
-            self._rest = self._rest[read.length :]
+            self._unread = self._unread[read.length :]
         else:
             self._read(read.length, _State.ARGUMENTS)
         match read.progress:
@@ -204,19 +204,19 @@ class ToolCallParser:
                 return False
         return True
 
-    def _read_broken(self) -> bool:
-        self._text.append(self._rest)
-        self._rest = ""
+    def _read_rest(self) -> bool:
+        self._text.append(self._unread)
+        self._unread = ""
         return False
 
     def _read_closing(self) -> bool:
         """A call is complete with its arguments' last bracket and the first character of what follows it."""
         closing = self._form.closing
-        if closing and not self._rest:
+        if closing and not self._unread:
             return False
-        if not closing.startswith(self._rest[: len(closing)]):
+        if not closing.startswith(self._unread[: len(closing)]):
             return self._leave()
-        if len(self._rest) < len(closing):
+        if len(self._unread) < len(closing):
             return False
         self.calls.append(ModelCall(self._name, "".join(self._arguments)))
         self._arguments = []
@@ -225,23 +225,23 @@ class ToolCallParser:
 
     def _read_after(self) -> bool:
         separator, end = self._form.separator, self._form.end or self._fence
-        if self._rest.startswith(separator):
+        if self._unread.startswith(separator):
             self._read(len(separator), _State.NAME)
             return True
-        if end and self._rest.startswith(end):
-            self._rest = self._rest[len(end) :]
-            self._state = _State.BROKEN
+        if end and self._unread.startswith(end):
+            self._unread = self._unread[len(end) :]
+            self._state = _State.REST
             return True
-        return False if separator.startswith(self._rest) or end.startswith(self._rest) else self._leave()
+        return False if separator.startswith(self._unread) or end.startswith(self._unread) else self._leave()
 
     def _read(self, length: int, then: _State) -> None:
-        self._form_text += self._rest[:length]
-        self._rest = self._rest[length:]
+        self._form_text += self._unread[:length]
+        self._unread = self._unread[length:]
         self._state = then
 
     def _leave(self) -> bool:
         """The text does not follow the form: what readers have not got yet is text, unless calls precede it."""
         if self._state is not _State.TEXT and not self.calls and not self._arguments:
-            self._rest = self._form_text + self._rest
-        self._state = _State.BROKEN
+            self._unread = self._form_text + self._unread
+        self._state = _State.REST
         return True

@@ -207,9 +207,9 @@ class _Tenant:
             newest = max((window.window_start for window in recent), default=0)
             for window in recent:
                 if window.window_start > newest - MINUTE_MS:
-                    weight = counts * MINUTE_MS / max(window.window_ms, MINUTE_MS)
-                    requests += weight * window.requests
-                    tokens += weight * (window.prompt_tokens + window.completion_tokens)
+                    share = counts * MINUTE_MS / max(window.window_ms, MINUTE_MS)
+                    requests += share * window.requests
+                    tokens += share * (window.prompt_tokens + window.completion_tokens)
         return Used(requests, tokens)
 
     def unpublished(self, begin: int) -> float:
