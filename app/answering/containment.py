@@ -43,7 +43,7 @@ class Containment:
         """Run the request to its commit; called when no earlier request of its conversation is open."""
         answering: Answering | None = None
         try:
-            if inflight.accepted.key in partition.context.refused:
+            if inflight.accepted.key in partition.context.too_large:
                 raise EventRefusedError
             answering = Answering(self._pipeline, partition, inflight)
             end = await answering.to_its_end()

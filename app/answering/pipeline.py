@@ -145,7 +145,7 @@ class Answering:
                 raise Over(self.run.ended_by(FinishReason.PARTIAL, len(prompt.ids)))
             await answer.resumed(redraws=model.redraws and not job.sampling.is_determined)
         answer.show_start(prompt)
-        if job.max_tokens < 1 or (answer.inherits and job.max_tokens <= len(job.generated)):
+        if job.max_tokens < 1 or (answer.has_other_models_text and job.max_tokens <= len(job.generated)):
             raise Over(End(answer.index, FinishReason.LENGTH, Usage(len(prompt.ids), len(job.generated))))
         async with aclosing(around(self.stages, "generate", self._engine(model))(job)) as events:
             async for event in events:

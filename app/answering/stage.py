@@ -43,7 +43,6 @@ class Feature:
     """A part of the policy, one per worker. It keeps what outlives an answer: rules, figures, connections.
 
     A method that is not overridden does nothing.
-
     """
 
     @property

@@ -1,7 +1,13 @@
 """One ownership of a partition: from the fence that begins it to the failure or revocation that ends it.
 
 It begins with the steps of taking_over.py, after a crash, after a rebalance, and after an outage of the broker. Work
-that was in progress is dropped and recovered from the log.
+that was in progress is dropped and recovered from the log:
+
+- The former handover says where in `tokens` the oldest open answer begins; `recovered` is what stands from there on.
+- `_resume_until` is where `requests` ended at that moment. The former owner may have begun any request before it, which
+  is read again and takes its part of `recovered`, and none behind it.
+- Until all of those are read, each commit hands on the former owner's place in `tokens`, not one of its own: whoever
+  comes next must find the same answers. A request that stays parked from an earlier ownership counts as unread.
 """
 
 from __future__ import annotations
@@ -57,7 +63,7 @@ class FencedError(Exception):
 class PartitionContext:
     """Which partition to take over, and the resources for it.
 
-    `refused` are requests of which the broker has refused an event for its size (resume/tokens.py). `models` returns
+    `too_large` are requests of which the broker has refused an event for its size (resume/tokens.py). `models` returns
     the names of the models that this worker serves; each commit states them.
     """
 
@@ -69,7 +75,7 @@ class PartitionContext:
     pacer: CommitPacer = field(default_factory=CommitPacer)
     open_store: OpenStore = PartitionStore.open
     observer: Observer = UNOBSERVED
-    refused: set[RequestKey] = field(default_factory=set)
+    too_large: set[RequestKey] = field(default_factory=set)
     models: Callable[[], tuple[str, ...]] = tuple
 
     def topic_partition(self, topic: str) -> TopicPartition:
@@ -124,7 +130,7 @@ class Ownership:
         self._lost_epoch = max(start.handover.lost_epoch, start.handover.epoch)
         self._first_epoch: int | None = None
         self._is_resumed = False
-        self._resume_until: int | None = None  # None: not known yet, so everything inherited is still needed
+        self._resume_until: int | None = None  # None: not known yet, so any request may be one
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.committer = GroupCommitter(
             context.settings,
@@ -172,11 +178,12 @@ class Ownership:
 
     @property
     def _tokens_from(self) -> int:
-        return self._inherited(self.epoch)[0] if self.resuming else self.token_log.position
+        return self._inherited(self.epoch)[0] if self._awaits_former_requests() else self.token_log.position
 
-    @property
-    def resuming(self) -> bool:
-        """Whether a request of a former owner may still arrive."""
+    def _awaits_former_requests(self) -> bool:
+        """Whether a request that a former owner has begun may still be read again. Once all before `_resume_until` are
+        read, what is left of `recovered` belongs to none: its requests were committed.
+        """
         if not self._is_resumed and self._resume_until is not None:
             parked = self.offsets[REQUESTS].first_parked()
             next_one = self.offsets[REQUESTS].next if parked is None or parked >= self.inherited_until else parked
@@ -265,7 +272,7 @@ class Ownership:
     def _handover(self, finished: Sequence[int], epoch: int) -> Handover:
         """What to commit once these requests are finished."""
         since, floor = self._inherited(epoch)
-        if not self.resuming:
+        if not self._awaits_former_requests():
             began = self.offsets[REQUESTS].tokens_from(finished)
             since = self.token_log.position if began is None else began
             floor = floor if self._first_epoch is None or since <= self._first_epoch else self._first_epoch

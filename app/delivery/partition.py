@@ -1,7 +1,11 @@
 """A partition that is assigned to this worker: one ownership after another, and the records that arrive meanwhile.
 
-A failure of the broker, or a corrupt store, ends an ownership, and a new one begins (ownership.py). Open records are
-kept here and processed again, because Faust delivers each record once.
+    TAKING_OVER ──take_over──> OWNED ──a failure of the broker, a corrupt store, an unexpected error──> TAKING_OVER
+         └──another worker has owned it since──> FENCED ──the group says it is ours──> TAKING_OVER
+
+and from each state to CLOSED. A new ownership gets the open records of the one before, which are kept here, because
+Faust delivers each record once. `take_over` runs only while `allow_take_over` holds: not during a rebalance, and not
+while another part of this process has the partition (ownership.py).
 """
 
 from __future__ import annotations
@@ -106,7 +110,7 @@ class Partition:
         self._lanes: Lanes[InFlight] | None = None
         self._mine: set[int] = set()
         self.records = OpenRecords(Capacity.of(context.settings))
-        self._next: dict[str, int] = {}
+        self._received_until: dict[str, int] = {}
         """By topic, the offset behind the newest record that came under the ownership before."""
         self._corrupt_at = -math.inf
         self._withdrawn: list[InFlight] = []
@@ -168,10 +172,7 @@ class Partition:
         except ESCALATING:
             raise
         except Exception as error:  # noqa: BLE001 - of this record
-            self.spawn(self.commit(self._failed(record, error)))
-
-    def _failed(self, record: Record, error: Exception) -> Commit:
-        return dead_letters.commit_of_unexpected(record, error, self.context.settings)
+            self.spawn(self.commit(dead_letters.commit_of_unexpected(record, error, self.context.settings)))
 
     @asynccontextmanager
     async def without_slot(self, inflight: InFlight) -> AsyncIterator[None]:
@@ -352,14 +353,6 @@ class Partition:
             failures += 1
 
     def _reopen_records(self) -> None:
-        log.debug(
-            "partition %s at epoch %s, from offset %s, %s answers to continue, %s rows restored",
-            self.number,
-            self.ownership.epoch,
-            self.ownership.offsets[REQUESTS].next,
-            self.ownership.to_continue,
-            self.ownership.restored,
-        )
         former, self.records = self.records, OpenRecords(Capacity.of(self.context.settings))
         offsets = self.ownership.offsets[REQUESTS]
         offsets.first_parked = self.records.first_parked
@@ -373,37 +366,34 @@ class Partition:
         not come again. Commit that, or the group would lag behind an idle partition for ever.
         """
         offsets = self.ownership.offsets
-        skipped = [topic for topic, offset in self._next.items() if offsets[topic].skip_to(offset)]
+        skipped = [topic for topic, offset in self._received_until.items() if offsets[topic].skip_to(offset)]
         if skipped:
             self.spawn(self.commit(Commit(None)))
 
     async def _let_go(self) -> None:
         """A rebalance and the end of the worker may both come to this: the second waits for the first."""
         async with self._letting_go:
-            await self._let_ownership_go()
-
-    async def _let_ownership_go(self) -> None:
-        if self._ownership is None:
-            return
-        self._next = {topic: one.next for topic, one in self._ownership.offsets.items()}
-        if self._lanes is not None:
-            await self._lanes.cancel()
-        for inflight in self._ownership.inflight_requests.values():
-            inflight.abandon()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.context.queue.drop()
-        self._host.released(self)
-        self._withdrawn = []
-        await self._ownership.end()
-        self._ownership = self._lanes = None
+            if self._ownership is None:
+                return
+            self._received_until = {topic: one.next for topic, one in self._ownership.offsets.items()}
+            if self._lanes is not None:
+                await self._lanes.cancel()
+            for inflight in self._ownership.inflight_requests.values():
+                inflight.abandon()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self.context.queue.drop()
+            self._host.released(self)
+            self._withdrawn = []
+            await self._ownership.end()
+            self._ownership = self._lanes = None
 
     def release(self, inflight: InFlight) -> None:
         """The request is committed."""
         self.ownership.inflight_requests.pop(inflight.key, None)
         self.begun.pop(inflight.key, None)
-        self.context.refused.discard(inflight.key)
+        self.context.too_large.discard(inflight.key)
         inflight.abandon()
         self._on_load(self)
 
@@ -415,7 +405,7 @@ class Partition:
         if about is None or not is_open or not isinstance(error, Exception) or isinstance(error, _NOT_OF_RECORDS):
             self._on_error(error)
         else:
-            self.spawn(self.commit(self._failed(about, error)))
+            self.spawn(self.commit(dead_letters.commit_of_unexpected(about, error, self.context.settings)))
 
     def _on_error(self, error: BaseException) -> None:
         """An error of a task that is not about one request: those are contained by the agents."""

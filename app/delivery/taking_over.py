@@ -127,7 +127,7 @@ def _own(
         context.number,
         wire_format=context.settings.wire_format,
         on_failure=failed,
-        on_refused=context.refused.add,
+        on_refused=context.too_large.add,
         clock=clock,
         pace=context.token_producer.pace,
     )

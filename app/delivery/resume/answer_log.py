@@ -161,7 +161,7 @@ class AnswerLog:
         return self._of_round(text)
 
     @property
-    def inherits(self) -> bool:
+    def has_other_models_text(self) -> bool:
         """Whether the current model continues what another has begun."""
         return bool(self._inherited)
 

@@ -136,7 +136,7 @@ class Lent:
 
 @dataclass
 class Context:
-    refused: set[tuple[str, str]] = field(default_factory=set)
+    too_large: set[tuple[str, str]] = field(default_factory=set)
 
 
 class BenchPartition:

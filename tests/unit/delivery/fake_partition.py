@@ -89,7 +89,7 @@ class Own:
 @dataclass
 class Context:
     queue: CommitQueue = field(default_factory=CommitQueue)
-    refused: set[RequestKey] = field(default_factory=set)
+    too_large: set[RequestKey] = field(default_factory=set)
 
     def topic_partition(self, topic: str) -> tuple[str, int]:
         return topic, 3

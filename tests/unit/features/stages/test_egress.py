@@ -166,7 +166,7 @@ async def test_what_is_unexpected_is_told_and_so_is_what_kafka_rejects() -> None
 
 async def test_a_request_that_no_stage_has_seen_is_told() -> None:
     partition = BenchPartition()
-    partition.context.refused.add(("shop/ann", "r1"))
+    partition.context.too_large.add(("shop/ann", "r1"))
     by_token = EgressRules(topic="words", per="token", on=("done", "error"), fields=FIELDS)
     told = await answered(egress(ENDS, by_token), partition=partition, prepare=with_source, **ASKED)
     assert ends(told) == OF_ASKED | {"said": None, "why": "engine_error"}
@@ -178,7 +178,7 @@ async def test_of_an_erased_user_nothing_is_passed() -> None:
     partition = BenchPartition()
     partition.put(Table.ERASED, Erased(ASKED_AT, applied=NOW), "shop/ann")
     passed = {"at": None, "n": None, "desk": None}
-    for prepare in (lambda _: None, lambda _: partition.context.refused.add(("shop/ann", "r1"))):
+    for prepare in (lambda _: None, lambda _: partition.context.too_large.add(("shop/ann", "r1"))):
         partition.commits.clear()
         prepare(None)
         told = await answered(egress(ENDS), partition=partition, prepare=with_source, **ASKED)

@@ -147,7 +147,7 @@ async def test_the_end_of_the_ownership_is_no_failure_of_the_request(phase: str)
 
 async def test_an_answer_with_a_record_that_kafka_refuses_ends_before_any_model_reads_it() -> None:
     partition = BenchPartition()
-    partition.context.refused.add(("ann", "r1"))
+    partition.context.too_large.add(("ann", "r1"))
     told = await answered(partition=partition)
     assert told.code == "engine_error"
     assert told.end.error is not None
