@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket
 from app.gateway.asking.gateway import Gateway, gateway_of
 from app.gateway.asking.openapi import document
 from app.gateway.asking.parameters import IGNORED_HEADER
-from app.gateway.asking.routes import admin, by_url, health, requests, search, socket, users, waits
+from app.gateway.asking.routes import admin, approvals, by_url, health, requests, search, socket, users, waits
 from app.gateway.asking.routes.pages import with_pages
 from app.gateway.edge import bounds
 from app.gateway.edge.access_log import AccessLog
@@ -81,7 +81,7 @@ def create_application(gateway: Gateway) -> FastAPI:
     application.add_exception_handler(HTTPException, _no_route)
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
     openai = (completions, responses, embeddings, models, conversations)
-    for one in (requests, waits, by_url, socket, *openai, search, users, admin, health):
+    for one in (requests, waits, approvals, by_url, socket, *openai, search, users, admin, health):
         application.include_router(one.router)
     if gateway.access.development:
         application.include_router(health.metrics_router)

@@ -41,7 +41,9 @@ class GatewaySettings(BaseSettings):
         None, description="certificate authority (PEM) of callers: only callers with a certificate of it may connect"
     )
     gateway_api_keys: str = Field(
-        "", description="`KEY=user`, `KEY=tenant/user` or `KEY=tenant/*`; several with `,`", repr=False
+        "",
+        description="`KEY=user`, `KEY=tenant/user` or `KEY=tenant/*`, also with `#approver:DESK`; several with `,`",
+        repr=False,
     )
     gateway_user_header: str = Field(
         "",
@@ -68,7 +70,7 @@ class GatewaySettings(BaseSettings):
     jwt_issuer: str = Field("", description="required `iss` of a JWT")
     jwt_audience: str = Field("", description="required `aud` of a JWT")
     jwt_role_claim: str = Field(
-        "parley_role", min_length=1, description="claim of a JWT with `user`, `auditor` or `admin`"
+        "parley_role", min_length=1, description="claim of a JWT with `user`, `auditor`, `admin` or `approver`"
     )
     gateway_wait_s: float = Field(30.0, gt=0, description="how long a reader waits for an unknown request id")
     gateway_requests_per_min: int = Field(6000, ge=0, description="requests per minute of one user; 0: no limit")

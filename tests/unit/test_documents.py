@@ -36,12 +36,12 @@ LONGEST_LINE = 180
 
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
-    "CHANGELOG.md": 300,
+    "CHANGELOG.md": 314,
     "CONTRIBUTING.md": 2_310,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 480,
-    "app/gateway/README.md": 1_880,
+    "app/gateway/README.md": 1_930,
     "app/gateway/openai/README.md": 1_520,
     "app/reader/README.md": 350,
     "app/tools/README.md": 600,
@@ -83,7 +83,7 @@ BUDGETS = {
     "docs/settings.md": 1_800,
     "docs/sizing.md": 1_600,
     "docs/topics.md": 850,
-    "docs/waits.md": 975,
+    "docs/waits.md": 1_115,
     "models/README.md": 1_830,
     "models/demo/checkpoint/README.md": 250,
     "tests/benchmarks/README.md": 1_330,

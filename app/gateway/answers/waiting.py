@@ -6,6 +6,8 @@ nothing is read.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
@@ -16,10 +18,11 @@ from app.policy.file import Policy
 from app.search.kept_rows import up_to_end
 from app.settings import Settings
 from app.settings.kafka import TopicName
+from app.wire.codec import decode
 from app.wire.error import ErrorCode, WireError
 from app.wire.ids import partition_for
-from app.wire.waits import WaitRecord, read_open
-from tables.records import key_parts
+from app.wire.waits import WaitRecord
+from tables.records import key, prefix_of
 
 _AT_ONCE = 4
 
@@ -31,23 +34,33 @@ class WaitingAnswers:
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
-        self._is_on = policy.waits is not None
+        self.is_on = policy.waits is not None
 
     async def of_user(self, user_id: str) -> list[WaitRecord]:
         """What sleeps or wakes, the next to be woken first. Raises `ApiError`."""
-        if not self._is_on:
+        if not self.is_on:
             return []
-        async with self._turns.turn(user_id):
-            try:
-                return sorted(await self._read(user_id), key=lambda one: one.until)
-            except (KafkaError, KafkaUnusableError):
-                raise ApiError(ErrorCode.UNAVAILABLE, "Kafka cannot be read now", retry_after_s=1) from None
+        found = await self._read(user_id)
+        return sorted((one for one in found.values() if one.state != "ended"), key=lambda one: one.until)
+
+    async def newest(self, user_id: str, request_id: str) -> WaitRecord | None:
+        """The newest record of an answer, also of one that has ended. Raises `ApiError`."""
+        return (await self._read(user_id)).get(key(user_id, request_id)) if self.is_on else None
 
     async def of_request(self, user_id: str, request_id: str) -> WaitRecord | None:
         found = await self.of_user(user_id)
         return next((one for one in found if one.request_id == request_id and one.state == "asleep"), None)
 
-    async def _read(self, user_id: str) -> list[WaitRecord]:
+    async def _read(self, user_id: str) -> dict[bytes, WaitRecord]:
+        async with self._turns.turn(user_id):
+            try:
+                return await self._newest(user_id)
+            except (KafkaError, KafkaUnusableError):
+                raise ApiError(ErrorCode.UNAVAILABLE, "Kafka cannot be read now", retry_after_s=1) from None
+
+    async def _newest(self, user_id: str) -> dict[bytes, WaitRecord]:
+        """By the keys of the records."""
+        begins = prefix_of(user_id)
         newest: dict[bytes, WaitRecord] = {}
         at = TopicPartition(self._settings.topic(TopicName.WAITS), partition_for(user_id, self._partitions))
         records = consumer(self._settings.cluster)
@@ -56,15 +69,13 @@ class WaitingAnswers:
             records.assign([at])
             await records.seek_to_beginning(at)
             async for record in up_to_end(records, [at]):
-                if record.key is None or key_parts(record.key)[:1] != (user_id,):
+                if record.key is None or not record.key.startswith(begins):
                     continue
                 newest.pop(record.key, None)
-                try:
-                    state = read_open(record.value, record.headers)
-                except WireError:
-                    continue  # not written by a worker
-                if state is not None:
-                    newest[record.key] = state
+                if record.value is None:
+                    continue
+                with suppress(WireError):  # not written by a worker
+                    newest[record.key] = decode(WaitRecord, record.value, record.headers)
         finally:
             await stop(records)
-        return list(newest.values())
+        return newest

@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaError
 from starlette.requests import HTTPConnection
 from websockets.asyncio.server import ServerConnection
 
+from app.gateway.answers.approvals import Approvals
 from app.gateway.answers.archive import Archive
 from app.gateway.answers.asked import AskedRequests
 from app.gateway.answers.follow import AnswerReader
@@ -94,6 +95,7 @@ class Gateway:
         self.tools = offered_tools(settings.gateway_tools)
         self.tenants = TenantLimits(settings, policy, self.models, partitions, lambda: self.live.partitions)
         self.waiting = WaitingAnswers(settings, policy, partitions)
+        self.approvals = Approvals(settings, self.waiting, partitions)
         self._watch = None
         if settings.policy is not None:
             self._watch = PolicyWatch(settings, policy, (self.models, self.tenants, self.pages, self.waiting))
@@ -164,6 +166,7 @@ class Gateway:
     def leave(self) -> None:
         """The gateway is going to stop: send readers elsewhere, and let the other gateways take over at once."""
         self.live.close()
+        self.approvals.close()
         if self._membership is not None:
             self.spawn(self._membership.stop())
 
@@ -179,6 +182,7 @@ class Gateway:
         await self._peer_port.stop()
         await self.links.close()
         await self.asked.stop()
+        await self.approvals.stop()
         await self.erasures.stop()
         await self.audit_trail.stop()
         await self.request_producer.stop()
@@ -260,6 +264,7 @@ class Gateway:
 
     def _drop(self, scope: Scope, at: int) -> None:
         self.live.drop(scope, at)
+        self.approvals.drop(scope, at)
 
 
 def _answers_of(request: Request) -> int:

@@ -30,6 +30,7 @@ _WHY = {
     404: "It does not exist.",
     413: "The body is too large.",
     415: "The body is not `application/json`.",
+    422: "The arguments do not follow the tool's schema.",
     429: "The user or tenant has used up its limit; see `Retry-After`.",
     500: "The model failed.",
     503: "A service is unavailable; see `Retry-After`.",
@@ -82,7 +83,8 @@ def document(application: FastAPI, pages: Callable[[], dict[str, Any]]) -> None:
             schema = generate()
             for operations in schema["paths"].values():
                 for operation in operations.values():
-                    operation["responses"].pop("422", None)
+                    if operation["responses"].get("422", {}).get("description") != _WHY[422]:
+                        operation["responses"].pop("422", None)
             parts = schema.setdefault("components", {})
             parts.pop("schemas", None)
             parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}

@@ -23,7 +23,7 @@ from app.kafka.clients import producer, start, stop
 from app.settings import Settings
 from app.telemetry.tracing import trace_headers
 from app.wire.codec import WITHDRAWN, encode
-from app.wire.control import Audit, Cancel, Erase, EraseConversation, erase
+from app.wire.control import Audit, Cancel, Decide, Erase, EraseConversation, erase
 from app.wire.error import ErrorCode, WireError
 from app.wire.request import Request
 from app.wire.validation import validate_made
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 ANSWER_S = 5.0
 _PROBE_S = 3.0
 
-Record: TypeAlias = Request | Cancel | Erase | EraseConversation | Audit
+Record: TypeAlias = Request | Cancel | Erase | EraseConversation | Decide | Audit
 RecordHeaders: TypeAlias = Sequence[tuple[str, bytes]]
 
 
@@ -84,6 +84,9 @@ class RequestProducer:
     async def withdraw(self, user_id: str, request_id: str) -> None:
         """Cancel the request, and let no gateway serve its response any more."""
         await self._send("controls", Cancel(request_id=request_id, user_id=user_id), more=[(WITHDRAWN, b"")])
+
+    async def decide(self, decision: Decide) -> None:
+        await self._send("controls", decision)
 
     async def erase(self, scope: Scope) -> int:
         """Send an erasure. Returns its time in Kafka, Unix milliseconds; requests sent up to then are erased."""
@@ -139,7 +142,7 @@ class RequestProducer:
 
 
 def _described(record: Record) -> str:
-    about = f" {record.request_id}" if isinstance(record, Request | Cancel) else ""
+    about = f" {record.request_id}" if isinstance(record, Request | Cancel | Decide) else ""
     return f"{type(record).__name__.lower()}{about} of {record.user_id!r}"
 
 

@@ -130,6 +130,38 @@ class Caller:
             raise ApiError(ErrorCode.UNAUTHORIZED, message, status=403)
 
     @property
+    def desks(self) -> frozenset[str] | None:
+        """The desks of an approver; None in development mode: all."""
+        return None if self._grant is None else self._grant.desks
+
+    def decides_in(self, tenant: str, desk: str | None = None) -> bool:
+        """Whether the caller decides about calls of the tenant, those that are up to the `desk` if one is named."""
+        if self._grant is None:
+            return True
+        is_of_desk = bool(self._grant.desks) if desk is None else desk in self._grant.desks
+        return is_of_desk and (self._grant.of_all or (self._grant.tenant or "") == tenant)
+
+    def decider(self) -> Identity:
+        """Who decides for a desk: the key's user, whom the request names, or the tenant. Raises `ApiError`."""
+        if not self._names_users or self._grant is None:
+            return self.identity()
+        named = self._naming.user(self._request, None) or self._naming.otherwise
+        return self.identity(named or self._grant.tenant)
+
+    def acts_for(self, user_id: str) -> bool:
+        """Whether the caller may act for this user, named as in Kafka, and names no other one. Raises `ApiError`."""
+        if self._grant is not None and self._grant.user is not None:
+            return Identity(self._grant.user, self._grant.tenant).user_id == user_id
+        prefix = "" if self._grant is None else f"{self._grant.tenant}/"
+        named = self._naming.user(self._request, None)
+        return user_id.startswith(prefix) and named in {None, user_id.removeprefix(prefix)}
+
+    @property
+    def names_users(self) -> bool:
+        """A developer's key, and that of a tenant."""
+        return self._names_users
+
+    @property
     def tenant(self) -> str | None:
         return None if self._grant is None else self._grant.tenant
 

@@ -8,7 +8,7 @@ from typing import Any
 import jwt
 
 from app.gateway.callers.jwks import Jwks, JwksSourceError, JwksUnavailableError
-from app.gateway.callers.keys import CallerRole, Grant
+from app.gateway.callers.keys import CallerRole, Grant, desks_mistake
 from app.gateway.edge.errors import ApiError
 from app.settings import Settings
 from app.wire.error import ErrorCode
@@ -17,7 +17,8 @@ _SHARED = {"HS256", "HS384", "HS512"}
 _PUBLIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 _KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 _LEEWAY_S = 10
-_ROLES = {role.name.lower(): role for role in CallerRole}
+_APPROVER = "approver"
+_ROLES = {role.name.lower(): role for role in CallerRole} | {_APPROVER: CallerRole.USER}
 ALL_TENANTS = "*"
 """As a token's tenant: its role holds for all. A token that lacks the claim must not have more rights for that."""
 
@@ -127,7 +128,20 @@ def _grant(claims: dict[str, Any], role: Any) -> Grant:
     if role is not None and (not isinstance(role, str) or role not in _ROLES):
         raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is rejected: its role is not one of {', '.join(_ROLES)}")
     granted = _ROLES[role] if role is not None else CallerRole.USER
+    desks = _desks(claims.get("desks"))
+    if role == _APPROVER and not desks:
+        raise ApiError(ErrorCode.UNAUTHORIZED, "the token is rejected: the role approver needs the claim desks")
     of_all = tenant == ALL_TENANTS
-    if of_all and granted is CallerRole.USER:
+    if of_all and granted is CallerRole.USER and not desks:
         raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is rejected: the tenant {ALL_TENANTS} needs a role")
-    return Grant(user, None if of_all else tenant, float(claims["exp"]) + _LEEWAY_S, granted, of_all)
+    return Grant(user, None if of_all else tenant, float(claims["exp"]) + _LEEWAY_S, granted, of_all, desks)
+
+
+def _desks(claim: Any) -> frozenset[str]:
+    """The claim is a list of names, or one name."""
+    if claim is None or claim == []:
+        return frozenset()
+    desks = claim if isinstance(claim, list) else [claim]
+    if mistake := desks_mistake(desks):
+        raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is rejected: its claim desks {mistake}")
+    return frozenset(desks)

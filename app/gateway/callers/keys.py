@@ -1,15 +1,21 @@
-"""API keys: `KEY=user`, `KEY=tenant/user`, or `KEY=tenant/*` for a backend that names the user of each request."""
+"""API keys: `KEY=user`, `KEY=tenant/user`, or `KEY=tenant/*` for a backend that names the user of each request.
+
+Each may be one of an approver: `KEY=tenant/*#approver:DESK`, with several desks as `DESK+DESK`.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from app.policy.tools import BY_USER, is_desk
 from app.wire.ids import MAX_USER_LENGTH
 
 MIN_KEY_LENGTH = 16
 ANY_USER = "*"
+_APPROVER = "#approver:"
 
 
 class KeysError(ValueError):
@@ -29,6 +35,7 @@ class Grant:
     """What a key grants; `user` None means any user of the tenant. `expires_at`: Unix time, None for an API key.
 
     `of_all`: the role holds for all tenants; otherwise for `tenant`, or, if that is None, for users without a tenant.
+    `desks`: those for which it decides about calls that wait for an approval, of the same tenants.
     """
 
     user: str | None
@@ -36,6 +43,14 @@ class Grant:
     expires_at: float | None = None
     role: CallerRole = CallerRole.USER
     of_all: bool = False
+    desks: frozenset[str] = frozenset()
+
+
+def desks_mistake(desks: Sequence[object]) -> str | None:
+    """Why these are no names of desks; None if they are."""
+    if desks and all(isinstance(one, str) and is_desk(one) and one != BY_USER for one in desks):
+        return None
+    return f"names no desk; a desk is 1-64 of A-Z a-z 0-9 _ . - and not {BY_USER}"
 
 
 class ApiKeys:
@@ -62,14 +77,18 @@ class ApiKeys:
 
 
 def _grant(who: str, number: int) -> Grant:
+    who, is_approver, names = who.partition(_APPROVER)
+    desks = names.split("+") if is_approver else []
+    if desks and (mistake := desks_mistake(desks)):
+        raise KeysError(f"PARLEY_GATEWAY_API_KEYS: entry {number} {mistake}")
     tenant, slash, user = who.rpartition("/")
-    if len(who) >= MAX_USER_LENGTH or (slash and (not tenant or not user or "/" in tenant)):
+    if not who or len(who) >= MAX_USER_LENGTH or (slash and (not tenant or not user or "/" in tenant)):
         raise KeysError(f"PARLEY_GATEWAY_API_KEYS: entry {number} names no user; write KEY=user or KEY=tenant/user")
     if user == ANY_USER:
         if not tenant:
             raise KeysError(f"PARLEY_GATEWAY_API_KEYS: entry {number}: `*` needs a tenant")
-        return Grant(None, tenant)
-    return Grant(user, tenant or None)
+        return Grant(None, tenant, desks=frozenset(desks))
+    return Grant(user, tenant or None, desks=frozenset(desks))
 
 
 def _digest(key: str) -> bytes:

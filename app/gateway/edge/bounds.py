@@ -24,6 +24,8 @@ HELD_EVENTS = 200_000
 HELD_BYTES = 256 * 1024 * 1024
 ASKED_BYTES = 32 * 1024 * 1024
 """Of requests in memory whose responses may be retrieved; others are read from `requests`."""
+APPROVALS_BYTES = 64 * 1024 * 1024
+"""Of calls that wait for an approval, in memory; beyond, the newest are not listed."""
 BODIES_BYTES = 64 * 1024 * 1024
 """Of requests that are being transferred."""
 REPLIES_BYTES = 64 * 1024 * 1024

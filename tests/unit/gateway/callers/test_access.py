@@ -153,6 +153,65 @@ async def test_a_key_has_no_role_and_a_developer_has_all() -> None:
     (await access().caller(request())).require(CallerRole.ADMIN, "acme")
 
 
+@pytest.mark.parametrize(
+    ("claims", "of"),
+    [
+        ({"desks": ["desk", "legal"], "tenant": "acme"}, {("acme", "desk"), ("acme", "legal")}),
+        ({"desks": "desk", "parley_role": "approver"}, {("", "desk")}),
+        (
+            {"desks": ["desk"], "parley_role": "approver", "tenant": "*"},
+            {(one, "desk") for one in ("", "acme", "rival")},
+        ),
+        ({"desks": [], "tenant": "acme", "parley_role": "admin"}, set()),
+        ({"tenant": "acme"}, set()),
+    ],
+)
+async def test_a_claim_names_desks_of_its_tenant(claims: dict[str, Any], of: set[tuple[str, str]]) -> None:
+    caller = await access(**TOKENS).caller(request(f"Bearer {token(**claims)}"))
+    tenants = ("", "acme", "rival")
+    assert {(tenant, desk) for tenant in tenants for desk in ("desk", "legal") if caller.decides_in(tenant, desk)} == of
+    assert {tenant for tenant in tenants if caller.decides_in(tenant)} == {tenant for tenant, _ in of}
+    if claims.get("parley_role") != "admin":
+        with pytest.raises(ApiError):
+            caller.require(CallerRole.AUDITOR, "acme")
+
+
+@pytest.mark.parametrize("desks", [7, [7], "", [""], "user", ["desk", "user"], "a desk", {"desk": 1}, ["d" * 65]])
+async def test_a_claim_that_names_no_desk_is_refused(desks: object) -> None:
+    with pytest.raises(ApiError) as refused:
+        await access(**TOKENS).caller(request(f"Bearer {token(desks=desks)}"))
+    assert refused.value.status == 401
+
+
+async def test_an_approver_without_desks_is_refused() -> None:
+    with pytest.raises(ApiError, match="needs the claim desks"):
+        await access(**TOKENS).caller(request(f"Bearer {token(parley_role='approver')}"))
+
+
+async def test_a_key_names_desks_behind_its_user() -> None:
+    desk_and_omar = "key-of-the-desk-01=acme/*#approver:desk+legal, key-of-omar-0123=acme/omar#approver:desk"
+    checked = access(gateway_api_keys=f"{desk_and_omar}, key-of-nina-0123=nina#1")
+    desk = await checked.caller(request("Bearer key-of-the-desk-01"))
+    assert desk.decides_in("acme", "legal")
+    assert not desk.decides_in("rival", "desk")
+    assert not desk.decides_in("", "desk")
+    assert desk.decider() == Identity("acme", "acme")
+    named = await checked.caller(request("Bearer key-of-the-desk-01", "user_id=ali"))
+    assert named.decider() == Identity("ali", "acme")
+    omar = await checked.caller(request("Bearer key-of-omar-0123"))
+    assert (omar.decider(), omar.decides_in("acme", "desk")) == (Identity("omar", "acme"), True)
+    nina = await checked.caller(request("Bearer key-of-nina-0123"))
+    assert (nina.identity(), nina.decides_in("")) == (Identity("nina#1"), False)
+
+
+@pytest.mark.parametrize(
+    "who", ["acme/*#approver:", "acme/*#approver:a b", "omar#approver:user", "#approver:desk", "*#approver:d"]
+)
+def test_a_key_that_names_no_desk_is_refused(who: str) -> None:
+    with pytest.raises(KeysError):
+        access(gateway_api_keys=f"key-of-the-desk-01={who}")
+
+
 async def test_a_good_token_is_its_subject() -> None:
     assert await access(**TOKENS).identify(request(f"Bearer {token()}")) == Identity("nina")
     assert await access(**TOKENS).identify(request(f"bearer {token(tenant='acme')}")) == Identity("nina", "acme")
