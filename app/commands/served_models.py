@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from app.commands.terminal import WrongUseError
 from app.delivery.commits.handover import are_all_stated, served
-from app.kafka.clients import stop
+from app.kafka.clients import admin_of
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL
 from app.process.printable import printable
 from app.settings import Settings
@@ -29,12 +28,9 @@ async def check_model(settings: Settings, partitions: int, model: str) -> None:
 
 async def _served(settings: Settings, partitions: int) -> list[str]:
     of = [TopicPartition(settings.topic("requests"), number) for number in range(partitions)]
-    admin = AIOKafkaAdminClient(**settings.cluster.options())
     try:
-        await admin.start()
-        committed = await admin.list_consumer_group_offsets(settings.group, partitions=of)
+        async with admin_of(settings.cluster) as admin:
+            committed = await admin.list_consumer_group_offsets(settings.group, partitions=of)
     except (KafkaError, OSError):
         return []
-    finally:
-        await stop(admin)
     return served(committed.values())

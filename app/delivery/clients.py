@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import (
     CoordinatorLoadInProgressError,
     InvalidTimestampError,
@@ -21,7 +20,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import SOURCES
-from app.kafka.clients import stop
+from app.kafka.clients import admin_of, partition_counts, stop
 from app.kafka.shared_metadata import SharedMetadata, SharingConsumer, SharingProducer
 from app.settings import Settings
 from app.wire.record_size import MAX_RECORD_BYTES
@@ -92,13 +91,7 @@ class Clients:
 
     async def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
         """How many partitions these topics have; 0 for one that does not exist."""
-        admin = AIOKafkaAdminClient(**self.settings.cluster.options())
-        await admin.start()
-        try:
-            # All topics: asking for a missing one would create it on many brokers.
-            there = {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
-        finally:
-            await stop(admin)
+        there = await partition_counts(self.settings.cluster)
         return {topic: there.get(topic, 0) for topic in topics}
 
     def end_reader(self) -> AIOKafkaConsumer:
@@ -120,17 +113,22 @@ class Clients:
     async def committed(self, partition: int) -> dict[str, OffsetAndMetadata]:
         """The offsets that the partition's owner committed last, by topic; -1 for a topic without a commit."""
         partitions = {name: TopicPartition(self.settings.topic(name), partition) for name in SOURCES}
-        admin = AIOKafkaAdminClient(**self.settings.cluster.options())
-        await admin.start()
-        try:
+        async with admin_of(self.settings.cluster) as admin:
             offsets = await admin.list_consumer_group_offsets(self.settings.group, partitions=list(partitions.values()))
-        finally:
-            await stop(admin)
         missing = [name for name, topic_partition in partitions.items() if topic_partition not in offsets]
         if missing:
             # A coordinator that has just started leaves topics out; that does not mean "nothing was committed".
             raise CoordinatorLoadInProgressError(f"the coordinator left out the offsets of {', '.join(missing)}")
         return {name: offsets[topic_partition] for name, topic_partition in partitions.items()}
+
+
+async def start_client(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
+    """Start it; one that cannot be started is stopped."""
+    try:
+        await client.start()
+    except BaseException:
+        await stop_client(client)
+        raise
 
 
 async def stop_client(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
@@ -24,7 +25,7 @@ async def partitions_of(cluster: Cluster, topics: Sequence[str], remedy: str = C
     """The number of partitions of each topic. Raises if the broker is away, or a topic is missing (`remedy`)."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            counts = await _partition_counts(cluster)
+            counts = await partition_counts(cluster)
     except (KafkaError, OSError, TimeoutError):
         raise await unreachable(cluster) from None
     for topic in topics:
@@ -33,7 +34,8 @@ async def partitions_of(cluster: Cluster, topics: Sequence[str], remedy: str = C
     return {topic: counts[topic] for topic in topics}
 
 
-async def _partition_counts(cluster: Cluster) -> dict[str, int]:
+async def partition_counts(cluster: Cluster) -> dict[str, int]:
+    """Of all topics that there are."""
     client = AIOKafkaClient(**cluster.options(), request_timeout_ms=int(CONNECT_TIMEOUT_S * 1000))
     try:
         await client.bootstrap()
@@ -65,6 +67,17 @@ async def stop(client: AIOKafkaConsumer | AIOKafkaProducer | AIOKafkaClient | AI
     await (client.close() if isinstance(client, AIOKafkaClient | AIOKafkaAdminClient) else client.stop())
     if task.cancelling() > before:
         raise asyncio.CancelledError
+
+
+@asynccontextmanager
+async def admin_of(cluster: Cluster) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A client for topics and offsets, started."""
+    admin = AIOKafkaAdminClient(**cluster.options())
+    try:
+        await admin.start()
+        yield admin
+    finally:
+        await stop(admin)
 
 
 def consumer(cluster: Cluster) -> AIOKafkaConsumer:

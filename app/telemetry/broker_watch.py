@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from app.delivery.clients import RETRIABLE_ERRORS, Clients
+from app.delivery.clients import RETRIABLE_ERRORS, Clients, start_client
 from app.delivery.record import SOURCES
 from app.kafka.clients import stop
 from tables.store_errors import StoreError
@@ -98,10 +98,6 @@ class BrokerWatch:
     async def _started(self) -> AIOKafkaConsumer:
         if self._client is None:
             client = self._clients.log_reader(retry_ms=_RETRY_MS)
-            try:
-                await client.start()
-            except BaseException:
-                await stop(client)
-                raise
+            await start_client(client)
             self._client = client
         return self._client

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
 
-from app.kafka.clients import stop
+from app.kafka.clients import admin_of
 from app.kafka.reading import check_readable
 from app.kafka.topic_config import Bound, Rule, enforce
 from app.settings import Settings
@@ -75,9 +75,7 @@ async def create_changelogs(settings: Settings) -> None:
         KafkaError: the broker is unreachable, or it refused to create a topic.
         TopicConfigError: a topic has a wrong configuration that may not be changed.
     """
-    admin = AIOKafkaAdminClient(**settings.cluster.options())
-    await admin.start()
-    try:
+    async with admin_of(settings.cluster) as admin:
         names = [changelog_topic(settings, table) for table in Table]
         there = set(await admin.list_topics())
         missing = [
@@ -92,8 +90,6 @@ async def create_changelogs(settings: Settings) -> None:
         partitions = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
         replicas = {name: len(partitions[name][0]["replicas"]) for name in names if partitions.get(name)}
         await enforce(admin, {name: _rules(settings, count) for name, count in replicas.items()})
-    finally:
-        await stop(admin)
 
 
 async def restore(reader: AIOKafkaConsumer, store: PartitionStore, logs: Mapping[TopicPartition, Table]) -> int:

@@ -157,10 +157,6 @@ class Offsets:
     def resume(cls, head: int, ahead: Iterable[int] = ()) -> Offsets:
         return cls(next=head, _ahead=set(ahead))
 
-    @property
-    def open(self) -> int:
-        return len(self._open)
-
     def add(self, offset: int, tokens_offset: int) -> bool:
         """Open a record; False if it was opened before or is finished.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from app.delivery.clients import RETRIABLE_ERRORS, Clients, stop_client
+from app.delivery.clients import RETRIABLE_ERRORS, Clients, start_client, stop_client
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,9 @@ class LogEnd:
         """
         try:
             if self._reader is None:
-                self._reader = await self._started()
+                reader = self._clients.end_reader()
+                await start_client(reader)
+                self._reader = reader
             end: int = (await self._reader.end_offsets([at]))[at]
             if read_up_to >= end:
                 return end
@@ -68,15 +70,6 @@ class LogEnd:
             log.warning("cannot find the end of %s[%d]: %r; retrying at the next sweep", *at, error)
             await self.stop()
             return None
-
-    async def _started(self) -> AIOKafkaConsumer:
-        reader = self._clients.end_reader()
-        try:
-            await reader.start()
-        except BaseException:
-            await stop_client(reader)
-            raise
-        return reader
 
     async def _has_record(self, reader: AIOKafkaConsumer, at: TopicPartition, first: int, end: int) -> bool:
         reader.assign([at])

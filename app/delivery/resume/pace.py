@@ -21,7 +21,7 @@ import asyncio
 
 from aiokafka import AIOKafkaProducer
 
-from app.delivery.clients import Clients, stop_client
+from app.delivery.clients import Clients, start_client, stop_client
 from app.process.recent_rate import RecentRate
 
 LONGEST_S = 0.05
@@ -85,11 +85,7 @@ class TokenProducer:
         async with self._starting:
             if self._current is None:
                 producer = self._clients.token_producer()
-                try:
-                    await producer.start()
-                except BaseException:
-                    await stop_client(producer)
-                    raise
+                await start_client(producer)
                 self._current = producer
             return self._current
 

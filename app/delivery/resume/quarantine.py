@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from app.wire.event import ATTEMPT, EventType, Notice, TokenEvent
+from app.wire.event import ATTEMPT, EventType, Notice
 
 if TYPE_CHECKING:
     from app.delivery.inflight import InFlight
@@ -114,15 +114,8 @@ class AttemptCount:
 
 async def write_attempt(tokens: TokenLog, inflight: InFlight, number: int) -> None:
     """Record the number of attempts, and return once the broker has it."""
-    request = inflight.accepted.request
-    event = TokenEvent(
-        type=EventType.NOTICE,
-        request_id=request.request_id,
-        user_id=request.user_id,
-        conversation_id=request.conversation_id,
-        index=inflight.attempts.from_index,
-        notice=Notice(ATTEMPT, "the request is tried again", {"attempt": number}),
-    )
+    notice = Notice(ATTEMPT, "the request is tried again", {"attempt": number})
+    event = inflight.accepted.event(EventType.NOTICE, inflight.attempts.from_index, notice=notice)
     await tokens.delivered([await tokens.send(event, inflight.accepted.record.key, inflight.trace_headers)])
 
 

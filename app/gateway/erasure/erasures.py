@@ -19,14 +19,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import CONTROLS
 from app.gateway.edge.errors import lasting
 from app.gateway.erasure.erased_times import ErasedTimes
-from app.kafka.clients import KafkaUnusableError, consumer, start, stop
+from app.kafka.clients import KafkaUnusableError, admin_of, consumer, start, stop
 from app.search.vector_store import Hit
 from app.settings import Settings
 from app.wire.codec import decode, is_forwarded, is_withdrawal
@@ -154,14 +153,11 @@ class ErasureBook:
 
     async def _unread(self, first: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The workers' committed offset in `controls`; the beginning if it is unknown."""
-        admin = AIOKafkaAdminClient(**self._settings.cluster.options())
-        await admin.start()
         try:
-            committed = await admin.list_consumer_group_offsets(self._settings.group)
+            async with admin_of(self._settings.cluster) as admin:
+                committed = await admin.list_consumer_group_offsets(self._settings.group)
         except GroupCoordinatorNotAvailableError:
             return {}  # no worker has run yet
-        finally:
-            await stop(admin)
         return {tp: max(first[tp], committed[tp].offset) for tp in self._controls if tp in committed}
 
     async def _keep_reading(self) -> None:

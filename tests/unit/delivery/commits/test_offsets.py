@@ -64,7 +64,7 @@ def test_what_finishes_ahead_of_an_open_record_holds_the_head_back() -> None:
     offsets.finish([12])
     assert (offsets.head(), offsets.ahead()) == (10, [12])
     offsets.finish([10, 11])
-    assert (offsets.head(), offsets.ahead(), offsets.open) == (13, [], 0)
+    assert (offsets.head(), offsets.ahead(), offsets.tokens_from()) == (13, [], None)
 
 
 def test_what_a_former_owner_has_finished_is_committed_with_the_record_before_it() -> None:
