@@ -2,27 +2,9 @@
 
 No member of the group: the group reads Parley's own topics alone, so its subscription is the same with and without an
 intake, and workers of which only some have one can run side by side. Each partition of a foreign topic is read by the
-owner of one of Parley's partitions (`reader_of`), beside the group, as `usage` reads `turns`.
-
-Each record becomes one request, whichever process dies:
-
-1. The requests made of some records, their dead letters, and the offset behind them (`Taken`, a row of the table
-   `intake`) are one commit: one transaction of the producer of the partition whose owner reads. A request lies on the
-   partition of its user, whoever owns that.
-2. Only that owner writes the row. The next owner starts the producer first, which fences the former owner and ends its
-   open transaction, and then restores the rows. It sees the last commit, and no later one can follow.
-3. It therefore reads on at exactly that offset. Who dies between reading and committing leaves nothing behind, and the
-   records are read again.
-4. Between two commits of one foreign partition nothing is built on a stale row: one task reads it, and awaits each
-   commit before the next. A change of the policy lets that task end behind a commit; only then another begins.
-
-A request keeps the time of its record, so what was sent before an erasure of its user is erased with it, however late
-it is read. `requests` deletes by time: a record that is older than half its retention gets that time, and its own one
-stands in the header `intake-from`, which counts (`asked_at` in agents/requests.py). Workers remember erasures for a
-limited time. A record that is older than that gives no request: its user may have been erased since.
-
-Reading waits while a user has many more requests of this partition than have ended
-(app/features/foreign/written_ahead.py): what is not read is safe in the foreign topic.
+owner of one of Parley's partitions (`reader_of`), beside the group, as `usage` reads `turns`. One task reads it
+(app/features/foreign/taking.py: why each record counts once). A change of the policy lets that task end behind a
+commit; only then another begins.
 """
 
 from __future__ import annotations
@@ -31,35 +13,27 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from aiokafka import ConsumerRecord, TopicPartition
-from aiokafka.structs import RecordMetadata
+from aiokafka import TopicPartition
 
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
-from app.delivery.commits.commit import Commit, RecordRefusedError
 from app.delivery.commits.handover import Handover
-from app.delivery.follower import TopicTask, follow
+from app.delivery.follower import follow
 from app.delivery.ownership import handover_of
 from app.delivery.partition import Partition
-from app.delivery.record import REQUESTS, Outgoing, Record
-from app.features.foreign.intake import IntakeRecords
-from app.features.foreign.written_ahead import Written, WrittenAhead
+from app.delivery.record import REQUESTS
+from app.features.foreign.taking import POLL_MS, Taking, next_of
+from app.features.foreign.written_ahead import WrittenAhead
 from app.foreign.formats import IntakeTopic, foreign_topics
 from app.foreign.topics import create_foreign_topics
 from app.policy.file import Policy
 from app.settings import Settings
 from app.wire.ids import partition_for
-from app.wire.record_size import record_bytes
-from tables import records
-from tables.records import RowChange, Table, Taken
 
 log = logging.getLogger(__name__)
 
-_POLL_MS = 500
-_WAIT_S = 0.5
 _ROUNDS_AHEAD = 32
 _ROUNDS_OF_USERS = 1024
 """What a worker writes ahead, as multiples of the requests that may run in a partition: of topics whose user is a
@@ -67,8 +41,6 @@ constant as much as a partition holds; more where users behind one with many req
 """
 _LAYOUT_S = 30.0
 """How long new partitions of a foreign topic may stay unread."""
-_MOST_RECORDS = 200
-_MOST_BYTES = 2 << 20
 
 
 @dataclass(slots=True)
@@ -147,115 +119,14 @@ class Intake:
     def _start(self, partition: Partition, at: TopicPartition, topic: IntakeTopic) -> _Reading:
         stop = asyncio.Event()
         ahead = self._ahead if topic.rules.has_one_user else self._ahead_of_users
-        read = _Taking(self._settings, partition, at, topic, stop, ahead).read
-        reader = partial(self._clients.foreign_reader, wait_ms=_POLL_MS)
+        read = Taking(self._settings, partition, at, topic, stop, ahead).read
+        reader = partial(self._clients.foreign_reader, wait_ms=POLL_MS)
         return _Reading(topic, stop, asyncio.create_task(follow(at, reader, partial(next_of, partition, at), read)))
-
-
-class _Taking:
-    """The requests made of one foreign partition."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        partition: Partition,
-        at: TopicPartition,
-        topic: IntakeTopic,
-        stop: asyncio.Event,
-        ahead: WrittenAhead,
-    ) -> None:
-        self._settings = settings
-        self._partition = partition
-        self._at = at
-        self._records = IntakeRecords(settings, topic, partition.ownership.clock)
-        self._stop = stop
-        self._ahead = ahead
-        self._written: Written = frozenset()
-
-    async def read(self, foreign: TopicTask) -> None:
-        """Take records until `stop` is set."""
-        taken, first = _taken_of(self._partition, self._at), await foreign.position()
-        expected, self._records.schema_id = taken.next, taken.schema_id
-        if expected and first > expected:
-            lost = f"{self._at.topic}[{self._at.partition}]: the records {expected} to {first - 1}"
-            log.error("%s were deleted before they became requests: they get no answer", lost)
-        while not self._stop.is_set():
-            consumed, position = await foreign.poll(_POLL_MS)
-            for chunk, behind in _chunks(consumed, position):
-                if self._stop.is_set():
-                    return
-                await self._take([Record.of(self._at.topic, one, is_foreign=True) for one in chunk], behind)
-                await self._until_room()
-
-    async def _take(self, taken: Sequence[Record], behind: int) -> None:
-        outputs: list[Outgoing] = []
-        for record in taken:
-            outputs += self._records.outputs_of(record)
-            await asyncio.sleep(0)  # a record may have a megabyte
-        try:
-            await self._commit(outputs, behind)
-        except RecordRefusedError as error:
-            if len(taken) > 1:
-                for record in taken:
-                    await self._take([record], record.offset + 1)
-            else:
-                await self._commit_rejected(taken[0], behind, str(error))
-
-    async def _commit_rejected(self, record: Record, behind: int, reason: str) -> None:
-        both, letter = self._records.rejected(record, reason)
-        try:
-            await self._commit(both, behind)
-        except RecordRefusedError:
-            await self._commit(letter, behind)
-
-    async def _until_room(self) -> None:
-        """Wait until the users of the newest requests may have more of them, or until reading has to stop."""
-        while self._ahead.is_full(self._written) and not self._stop.is_set():
-            with suppress(*RETRIABLE_ERRORS):
-                await self._ahead.catch_up(self._written)
-            if self._ahead.is_full(self._written):
-                await asyncio.sleep(_WAIT_S)
-
-    async def _commit(self, outputs: Sequence[Outgoing], behind: int) -> None:
-        key = records.key(self._at.topic, str(self._at.partition))
-        row = RowChange(Table.INTAKE, key, records.encode(Taken(behind, self._records.schema_id)))
-        committed = partial(self._committed, outputs)
-        await self._partition.context.queue.put(Commit(None, (row,), tuple(outputs), delivered=committed))
-
-    def _committed(self, outputs: Sequence[Outgoing], receipts: Sequence[RecordMetadata]) -> None:
-        both = zip(outputs, receipts, strict=True)
-        self._written = self._ahead.add(
-            (one, receipt) for one, receipt in both if one.topic == self._settings.topic(REQUESTS)
-        )
 
 
 def reader_of(at: TopicPartition, partitions: int) -> int:
     """The partition of Parley whose owner reads this foreign one. Topics of one partition fall to different owners."""
     return (partition_for(at.topic, partitions) + at.partition) % partitions
-
-
-def next_of(partition: Partition, at: TopicPartition) -> int:
-    """The offset up to which owners have taken the records of the foreign partition."""
-    return _taken_of(partition, at).next
-
-
-def _taken_of(partition: Partition, at: TopicPartition) -> Taken:
-    raw = partition.ownership.store.get(Table.INTAKE, records.key(at.topic, str(at.partition)))
-    return Taken(0) if raw is None else records.decode_row(raw, Taken)
-
-
-def _chunks(consumed: Sequence[ConsumerRecord], position: int) -> list[tuple[Sequence[ConsumerRecord], int]]:
-    """The records of each transaction, and the offset behind them."""
-    chunks: list[tuple[list[ConsumerRecord], int]] = []
-    size = 0
-    for one in consumed:
-        of_one = record_bytes(one.key, one.value, one.headers)
-        size += of_one
-        if not chunks or len(chunks[-1][0]) >= _MOST_RECORDS or size > _MOST_BYTES:
-            chunks.append(([], 0))
-            size = of_one
-        chunks[-1] = ([*chunks[-1][0], one], one.offset + 1)
-    return [*chunks[:-1], (chunks[-1][0], position)] if chunks else []
 
 
 async def _first_of(changed: asyncio.Event, reading: Sequence[asyncio.Task[None]]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from agents.controls import Controls
-from agents.intake import Intake, next_of, reader_of
+from agents.intake import Intake, reader_of
 from agents.requests import Requests
 from agents.tool_results import ToolResults
 from agents.turns import Turns
@@ -35,6 +35,7 @@ from app.delivery.partition import Partition, Receive, State
 from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record, RecordSource
 from app.delivery.sweeper import Sweeper
+from app.features.foreign.taking import next_of
 from app.features.guard.guard import Guard
 from app.features.guard.judges.judges import Judges
 from app.features.host import WorkerParts

@@ -25,9 +25,9 @@ GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
     "lines of the product": 73_880,
-    "files of the product": 672,
+    "files of the product": 673,
     "lines of packages beside it": 415,
-    "lines of the core": 9_354,
+    "lines of the core": 9_200,
     "lines of the tests": 93_130,
     "words of documents written by hand": 38_368,
     "loose files in models": 0,

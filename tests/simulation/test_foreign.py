@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from agents import intake
-from agents.intake import _Taking
 from app.answering.containment import Containment
 from app.answering.kept import Kept
 from app.delivery.commits.commit import Commit, LostError
@@ -23,6 +22,7 @@ from app.delivery.resume.tokens import TokenLog
 from app.features.foreign import intake as intake_of_others
 from app.features.foreign.egress import Leaving, _Asked
 from app.features.foreign.intake import IntakeRecords
+from app.features.foreign.taking import Taking
 from app.features.foreign.written_ahead import WrittenAhead
 from app.wire.event import TokenEvent
 from tables import records
@@ -58,7 +58,7 @@ _SEND_BESIDE = Beside.send
 _TO_PRODUCER = TokenLog.send_beside
 
 
-async def _commit_apart(taking: _Taking, outputs: Sequence[Outgoing], behind: int, *, offset_first: bool) -> None:
+async def _commit_apart(taking: Taking, outputs: Sequence[Outgoing], behind: int, *, offset_first: bool) -> None:
     row = RowChange(
         Table.INTAKE, records.key(taking._at.topic, str(taking._at.partition)), records.encode(Taken(behind))
     )
@@ -67,11 +67,11 @@ async def _commit_apart(taking: _Taking, outputs: Sequence[Outgoing], behind: in
         await taking._partition.context.queue.put(one)
 
 
-async def _commits_its_offset_later(taking: _Taking, outputs: Sequence[Outgoing], behind: int) -> None:
+async def _commits_its_offset_later(taking: Taking, outputs: Sequence[Outgoing], behind: int) -> None:
     await _commit_apart(taking, outputs, behind, offset_first=False)
 
 
-async def _commits_its_offset_first(taking: _Taking, outputs: Sequence[Outgoing], behind: int) -> None:
+async def _commits_its_offset_first(taking: Taking, outputs: Sequence[Outgoing], behind: int) -> None:
     await _commit_apart(taking, outputs, behind, offset_first=True)
 
 
@@ -138,10 +138,10 @@ MUTANTS: dict[str, Mutant] = {
         more=((intake, "_ROUNDS_AHEAD", 1), (intake, "_ROUNDS_OF_USERS", 1)),
     ),
     "a foreign record's offset is committed behind its request": Mutant(
-        _Taking, "_commit", _commits_its_offset_later, foreign_storm, hint=3
+        Taking, "_commit", _commits_its_offset_later, foreign_storm, hint=3
     ),
     "a foreign record's offset is committed before its request": Mutant(
-        _Taking, "_commit", _commits_its_offset_first, foreign_storm, hint=3
+        Taking, "_commit", _commits_its_offset_first, foreign_storm, hint=3
     ),
     "a next owner reads a foreign topic from the beginning": Mutant(intake, "next_of", lambda *_: 0, foreign_storm),
     "a foreign record is asked as of when it is read": Mutant(IntakeRecords, "_request", _asks_now, foreign_storm),

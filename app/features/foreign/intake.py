@@ -1,6 +1,6 @@
 """What the record of an intake leads to: a request, or a dead letter and the records of those who are told of errors.
 
-All of it goes into the transaction that moves the intake's offset behind the record (agents/intake.py).
+All of it goes into the transaction that moves the intake's offset behind the record (taking.py).
 """
 
 from __future__ import annotations

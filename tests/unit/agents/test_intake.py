@@ -11,13 +11,14 @@ import msgspec
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 
-from agents import intake
-from agents.intake import _chunks, _Taking, reader_of
+from agents.intake import reader_of
 from app.delivery.commits.commit import Commit, RecordRefusedError
 from app.delivery.commits.handover import Handover
 from app.delivery.record import Outgoing, Record
 from app.features.foreign import intake as maker
+from app.features.foreign import taking as taking_module
 from app.features.foreign.intake import IntakeRecords
+from app.features.foreign.taking import Taking, _chunks
 from app.features.foreign.written_ahead import WrittenAhead
 from app.foreign.formats import IntakeTopic, decode_json, foreign_topics
 from app.foreign.framing import Decoded
@@ -57,9 +58,9 @@ class Queue:
         return [output for commit in self.commits for output in commit.outputs]
 
 
-def taking(queue: Queue, topic: IntakeTopic = TOPIC) -> _Taking:
+def taking(queue: Queue, topic: IntakeTopic = TOPIC) -> Taking:
     partition = SimpleNamespace(context=SimpleNamespace(queue=queue), ownership=SimpleNamespace(clock=Clock()))
-    return _Taking(SETTINGS, cast(Any, partition), AT, topic, asyncio.Event(), WrittenAhead(8, cast(Any, None)))
+    return Taking(SETTINGS, cast(Any, partition), AT, topic, asyncio.Event(), WrittenAhead(8, cast(Any, None)))
 
 
 def record(offset: int, text: str = "Hi", at: int = NOW) -> Record:
@@ -294,12 +295,12 @@ class Taken200:
 
 async def test_a_user_has_a_window_of_requests_that_have_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the topic holds: reading goes on as the handover of the user's partition says that some have ended."""
-    monkeypatch.setattr(intake, "_WAIT_S", 0.0)
+    monkeypatch.setattr(taking_module, "_WAIT_S", 0.0)
     topic, stop = Taken200(), asyncio.Event()
     context = SimpleNamespace(queue=topic)
     store = SimpleNamespace(get=lambda *_: None)
     partition = SimpleNamespace(context=context, ownership=SimpleNamespace(clock=Clock(), store=store))
-    taking = _Taking(SETTINGS, cast(Any, partition), AT, TOPIC, stop, WrittenAhead(128, topic.committed))
+    taking = Taking(SETTINGS, cast(Any, partition), AT, TOPIC, stop, WrittenAhead(128, topic.committed))
     reading = asyncio.create_task(taking.read(cast(Any, topic)))
     for head, ahead, written in ((0, 0, 200), (100, 0, 200), (100, 6, 400), (300, 0, 400), (310, 0, 600)):
         topic.handover = Handover(head=head, ahead=tuple(range(head + 1, head + 1 + ahead)))
