@@ -60,8 +60,7 @@ def judge_texts(
         planned = verdict.plans.get(key, NO_PLAN).at
         at = min(verdict.asked_at[key], turn.created_at) if planned is None else planned
         ended = last.get(conversation, 0)
-        known = [one[-settings.conversation_turns :] for one in histories[conversation]]
-        candidates = [[]] if at - ended > ttl_ms else known
+        candidates = [[]] if at - ended > ttl_ms else histories[conversation]
         if at - ended <= ttl_ms < turn.created_at - ended:
             candidates = [*candidates, []]
         erased_at = erased(*conversation)
@@ -79,7 +78,9 @@ def judge_texts(
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
         begun_at = _begun_at(turn, answer)
-        for base, before in ((one, seen) for one in candidates for seen in slept.as_seen(one, at, begun_at)):
+        most = settings.conversation_turns
+        rows = ((base, row) for base in candidates for row in slept.orders(base, most, begun_at))
+        for base, before in ((base, seen) for base, row in rows for seen in slept.as_seen(row, at, begun_at)):
             own = before if not request.get("messages") or request.get("continue_conversation") else []
             seen = [[*first, *own], [*recalled, *own]]
             turns_now: list[PastTurn] = []
@@ -96,6 +97,7 @@ def judge_texts(
         is_kept = bool(turn.answer or turn.reasoning)
         if key in verdict.slept:
             after = slept.add(after, request, Slept(turn.created_at, is_kept=is_kept, since=waits.get(key, {})))
+        slept.end(after, turn.created_at)
         if is_kept or (key in verdict.slept and after):
             unknown = [[*before, PastTurn(turn.prompt, turn.answer)] for before in candidates]
             distinct = dict.fromkeys(map(tuple, after or unknown))

@@ -1,7 +1,7 @@
 """What later requests of a conversation read of answers that sleep: their turns stand where their requests are, open.
 
 Each call of an open turn has a result, as templates expect: that it waits. Since when it has waited for which call is
-on the topic `waits`.
+on the topic `waits`. An open turn that later ones have pushed out of the conversation stands behind them once it ends.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class SleptTurns:
     """The turns, as they ended, whose answers have slept."""
 
     _turns: dict[PastTurn, Slept] = field(default_factory=dict)
+    _ended: dict[PastTurn, int] = field(default_factory=dict)
 
     def add(self, histories: list[list[PastTurn]], request: dict, slept: Slept) -> list[list[PastTurn]]:
         """The histories that end in the turn. An erasure has hidden one that is not kept: it was there until then."""
@@ -40,6 +41,27 @@ class SleptTurns:
             histories = [[*one[:-1], one[-1]._replace(prompt=prompt)] for one in histories]
         self._turns.update(dict.fromkeys((one[-1] for one in histories), slept))
         return histories
+
+    def end(self, histories: list[list[PastTurn]], at: int) -> None:
+        """The turn in which these end is over."""
+        self._ended.update((one[-1], at) for one in histories)
+
+    def orders(self, turns: Sequence[PastTurn], most: int, begun_at: int) -> Iterator[Sequence[PastTurn]]:
+        """In which a request that had its first token by `begun_at` may have found the newest of these turns."""
+        if len(turns) <= most or not any(one in self._turns for one in turns):
+            yield turns[-most:]
+            return
+        row: list[PastTurn] = []
+        came = ((at, place) for place, one in enumerate(turns) for at in self._came(one) if at <= begun_at)
+        for _, place in sorted(came):
+            row = [*row, *([] if turns[place] in row else [turns[place]])][-most:]
+        yield row
+
+    def _came(self, turn: PastTurn) -> Iterator[int]:
+        """When the turn was put into its conversation: at its end, and when its answer fell asleep first."""
+        slept = self._turns.get(turn)
+        yield from () if slept is None or not slept.since else (min(slept.since.values()),)
+        yield from () if turn not in self._ended else (self._ended[turn],)
 
     def as_seen(self, turns: Sequence[PastTurn], at: int, begun_at: int) -> Iterator[list[PastTurn]]:
         """The histories that a request may have read that was sent `at` and had its first token by `begun_at`."""
