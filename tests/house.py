@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 73_880,
+    "lines of the product": 73_923,
     "files of the product": 673,
     "lines of packages beside it": 415,
     "lines of the core": 9_200,
     "lines of the tests": 93_130,
-    "words of documents written by hand": 38_368,
+    "words of documents written by hand": 38_385,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable
+from datetime import datetime
 
 import click
 import msgspec
@@ -18,7 +19,7 @@ from app.kafka.clients import KafkaUnusableError
 from app.process.printable import printable, printable_json
 from app.reader import Following, Update
 from app.wire.error import ErrorCode
-from app.wire.event import ATTEMPT, PLAN, ErrorInfo, EventType, Notice
+from app.wire.event import ATTEMPT, PLAN, WAITING, ErrorInfo, EventType, Notice
 from app.wire.ids import is_conversation_id, is_text, is_user_id
 from app.wire.request import DEFAULT_CONVERSATION
 from models.interface.generation import FinishReason
@@ -126,7 +127,7 @@ def show(update: Update) -> None:
     event = update.event
     if event.notice is not None:
         if not _is_for_programs(event.notice):
-            note(f"[{printable(event.notice.message)}]")
+            note(f"[{printable(_words_of(event.notice))}]")
         return
     if update.cut is not None:
         note("\n[part of the answer was retracted; it is now]")
@@ -159,6 +160,18 @@ def show_json(update: Update) -> None:
 def _is_for_programs(notice: Notice) -> bool:
     """Plans are, and so is the first attempt at a request that was in Kafka before its worker."""
     return notice.code == PLAN or (notice.code == ATTEMPT and (notice.details or {}).get("attempt", 0) <= 1)
+
+
+def _words_of(notice: Notice) -> str:
+    """Whoever reads that an answer waits has to know for how long, and how to leave."""
+    details = notice.details or {}
+    if notice.code != WAITING:
+        return notice.message
+    by, until = details.get("by"), details.get("until")
+    who = "" if by is None else f", which {by} has to approve"
+    end = None if until is None else datetime.fromtimestamp(until / 1000).astimezone()
+    longest = "" if end is None else f", until {end:%Y-%m-%d %H:%M} at the latest"
+    return f"{notice.message}{who}{longest}; Ctrl-C cancels it"
 
 
 def _print(text: str) -> None:

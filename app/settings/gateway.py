@@ -92,6 +92,11 @@ class GatewaySettings(BaseSettings):
         None, description="JSON file with the `tools` that the chat page offers; programs on Kafka run them"
     )
     gateway_access_log: bool = Field(False, description="write a line of JSON for each request to standard output")
+    gateway_asleep_s: float = Field(
+        30.0,
+        gt=0,
+        description="how long a call of OpenAI's API stays open while its answer waits for a tool or an approval",
+    )
     gateway_keep: bool = Field(False, description="answers go on when the client of a completion disconnects")
 
     @field_validator("gateway_tools", "gateway_tls_cert", "gateway_tls_key", "gateway_tls_client_ca", mode="before")

@@ -30,6 +30,7 @@ class ErrorCode(enum.StrEnum):
     UNAUTHORIZED = "unauthorized"
     RATE_LIMITED = "rate_limited"
     UNAVAILABLE = "unavailable"
+    WAITING = "waiting"
 
 
 MEANING: dict[ErrorCode, str] = {
@@ -44,6 +45,7 @@ MEANING: dict[ErrorCode, str] = {
     ErrorCode.UNAUTHORIZED: "The API key or token is unknown to the gateway.",
     ErrorCode.RATE_LIMITED: "This user or tenant has used up its limit; retry after `Retry-After`.",
     ErrorCode.UNAVAILABLE: "A service that the gateway needs cannot be reached now; retry later.",
+    ErrorCode.WAITING: "The answer waits, and goes on; read it at `Location`. To ask again would ask twice.",
 }
 """One sentence per code; the table in docs/errors.md has the same."""
 

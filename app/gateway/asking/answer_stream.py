@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 
@@ -150,15 +151,21 @@ async def events_to_done(
     notices: Collection[str] = (),
     *,
     tells_rest: bool = False,
+    asleep_s: float = math.inf,
 ) -> AsyncGenerator[list[TokenEvent], None]:
     """The events of the answer and these notices, up to its `done`; an empty list is a keep-alive.
 
     Raises `ApiError` for every other end, and where a part is retracted that its reader has. `tells_rest`: what came
-    together with an error is told before it.
+    together with an error is told before it. An answer that has waited for `asleep_s` is left with the error `waiting`:
+    at the next keep-alive, or when the gateway stops.
     """
-    position = after
+    position, asleep_at, clock = after, math.inf, asyncio.get_running_loop().time
     async with aclosing(gateway.follower.events(user_id, request_id, after)) as batches:
         async for batch in batches:
+            if batch:
+                asleep_at = clock() + asleep_s if waits(batch) else math.inf
+            elif clock() >= asleep_at:
+                raise _waiting(request_id)
             events = [event for event in batch if event.notice is None or event.notice.code in notices]
             for number, event in enumerate(events):
                 if event.error is not None:
@@ -171,7 +178,14 @@ async def events_to_done(
             yield events
             if events and events[-1].is_end:
                 return
+    if asleep_at < math.inf:
+        raise _waiting(request_id)
     raise _elsewhere(request_id, "this gateway is shutting down")
+
+
+def _waiting(request_id: str) -> ApiError:
+    location = f"/v1/requests/{request_id}"
+    return ApiError(ErrorCode.WAITING, f"the answer waits, and goes on; it is at {location}", location=location)
 
 
 def _elsewhere(request_id: str, why: str) -> ApiError:

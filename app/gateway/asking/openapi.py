@@ -28,6 +28,7 @@ _WHY = {
     401: "The key is missing or unknown.",
     403: "The key belongs to another user.",
     404: "It does not exist.",
+    409: "The answer waits, and goes on.",
     413: "The body is too large.",
     415: "The body is not `application/json`.",
     422: "The arguments do not follow the tool's schema.",

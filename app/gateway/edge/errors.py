@@ -31,6 +31,7 @@ STATUS = {
     ErrorCode.UNAUTHORIZED: 401,
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.WAITING: 409,
 }
 _AT_ONCE_BYTES = 256 * 1024
 _AGAIN_S = 1.0
@@ -49,13 +50,16 @@ class ApiError(Exception):
         status: int | None = None,
         param: str | None = None,
         retry_after_s: float | None = None,
+        location: str | None = None,
     ) -> None:
+        """`location`: where the answer is."""
         super().__init__(message)
         self.code = str(code)
         self.message = message
         self.status = status or _status_of(code)
         self.param = param
         self.retry_after_s = retry_after_s
+        self.location = location
 
     @property
     def body(self) -> dict[str, Any]:
@@ -64,6 +68,10 @@ class ApiError(Exception):
 
     def response(self) -> Response:
         headers = {}
+        if self.location is not None:
+            headers["Location"] = self.location
+        if self.code == ErrorCode.WAITING:  # OpenAI's clients send again what got 409
+            headers["X-Should-Retry"] = "false"
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(max(1, round(self.retry_after_s + 0.5)))
         if self.status == 401:

@@ -11,6 +11,7 @@ from app.gateway.asking.answer_stream import events_to_done
 from app.gateway.asking.gateway import Gateway
 from app.gateway.asking.producer import RecordHeaders
 from app.gateway.edge.errors import ApiError
+from app.wire.error import ErrorCode
 from app.wire.event import DEGRADED, FALLBACK, TokenEvent
 from app.wire.request import Request
 
@@ -31,7 +32,8 @@ def as_it_is(error: ApiError) -> ApiError:
 class Completion:
     """Different workers answer the choices at different speeds. If one fails, the others are cancelled.
 
-    A caller that leaves before the end cancels all, unless `PARLEY_GATEWAY_KEEP` is set.
+    A caller that leaves before the end cancels all, unless `PARLEY_GATEWAY_KEEP` is set. If one waits for longer than
+    `PARLEY_GATEWAY_ASLEEP_S`, the caller gets the error `waiting`, and all go on.
     """
 
     def __init__(
@@ -69,7 +71,11 @@ class Completion:
 
         Raises `ApiError` for every other end.
         """
-        streams = [events_to_done(self._gateway, one.user_id, one.request_id, notices=_SHOWN) for one in self._requests]
+        asleep_s = self._gateway.settings.gateway_asleep_s
+        streams = [
+            events_to_done(self._gateway, one.user_id, one.request_id, notices=_SHOWN, asleep_s=asleep_s)
+            for one in self._requests
+        ]
         try:
             async with aclosing(merged(streams)) as events:
                 async for number, batch in events:
@@ -77,7 +83,7 @@ class Completion:
                         self._open.discard(number)
                     yield number, batch
         except ApiError as error:
-            if len(self._requests) > 1:
+            if len(self._requests) > 1 and error.code != ErrorCode.WAITING:
                 await self._cancel()
             raise self._in_callers_words(error) from None
         except (asyncio.CancelledError, GeneratorExit):

@@ -70,6 +70,10 @@ class ResponseEvents:
     def fail(self, code: str, message: str) -> Iterator[Event]:
         yield from map(self._numbered, self._fail(code, message))
 
+    def left(self, code: str, message: str) -> Event:
+        """The stream ends, and the response does not: it goes on behind the last event."""
+        return {"type": "error", "code": code, "message": message, "param": None, "sequence_number": self._number - 1}
+
     @property
     def response(self) -> dict[str, Any]:
         """The response so far."""

@@ -9,6 +9,7 @@ from app.gateway.answers.sse import server_sent
 from app.gateway.edge.errors import ApiError
 from app.gateway.openai.responses_events import Event, ResponseEvents
 from app.gateway.openai.responses_given import Given
+from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
 from app.wire.request import Request
 
@@ -41,6 +42,8 @@ class ResponsesReply:
 
     def failed(self, error: ApiError) -> bytes:
         first = b"" if self._has_begun else b"".join(self.first_chunks())
+        if error.code == ErrorCode.WAITING:
+            return first + chunk(self._events.left(error.code, error.message))
         return first + b"".join(map(chunk, self._events.fail(error.code, error.message)))
 
 

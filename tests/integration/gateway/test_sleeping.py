@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
+from openai import AsyncOpenAI
 
 from app.local.kafka import KafkaCluster
 from tests.faults.worker_process import WorkerProcess
@@ -27,7 +30,7 @@ def sleepy(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     folder = tmp_path_factory.mktemp("sleeping")
     policy = folder / "policy.toml"
     policy.write_text("[waits]\npark_after_s = 0.2\n")
-    settings = module_settings(kafka, folder, policy=policy, partitions=1)
+    settings = module_settings(kafka, folder, policy=policy, partitions=1, gateway_asleep_s=ASLEEP_S)
     with WorkerProcess(settings, folder / "worker.log") as worker:
         worker.wait_owning(settings.partitions)
         with GatewayProcess(settings, folder / "gateway.log") as gateway:
@@ -126,3 +129,106 @@ async def test_a_gateway_that_comes_later_knows_that_it_waits(
 async def test_until_is_waiting_or_nothing(http: httpx.AsyncClient) -> None:
     reply = await http.get("/v1/requests/any/events", params={"until": "done"})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "until")
+
+
+async def requests_of(topics: Client, user: str) -> list[str]:
+    """The ids of the user's requests, without the records that wake them."""
+    return [
+        json.loads(record.value)["request_id"]
+        for record in await topics.records("requests")
+        if record.key == user.encode() and "woken" not in dict(record.headers)
+    ]
+
+
+@pytest.fixture
+async def client(sleepy: GatewayProcess, topics: Client) -> AsyncIterator[AsyncOpenAI]:
+    """With its default of two retries."""
+    user = topics.user()
+    query = {"user_id": user}
+    async with AsyncOpenAI(base_url=f"{sleepy.url}/v1", api_key="any", default_query=query, max_retries=2) as client:
+        yield client
+
+
+async def goes_on(client: AsyncOpenAI, http: httpx.AsyncClient, topics: Client) -> dict[str, Any]:
+    """What becomes of the one request of the user, with the results of its calls."""
+    http.params = http.params.merge(dict(client.default_query))
+    user = user_of(http)
+    (request_id,) = await requests_of(topics, user)
+    for number, content in enumerate(("packed", "sent")):
+        await result(topics, (await calls_of(topics, user, number + 1))[number], content)
+    (last,) = (await answer(http, request_id))[-1:]
+    assert (last.event["type"], last.event["finish_reason"]) == ("done", "length")
+    assert await requests_of(topics, user) == [request_id]
+    return await status_of(http, request_id)
+
+
+MESSAGES: Any = [{"role": "user", "content": "hello"}]
+CALL: Any = {"model": "demo", "extra_body": {"max_tokens": 2, **KAFKA}}
+TEXT = expected("hello", ["packed", "sent"], [1, 1])[0]
+
+
+async def test_a_completion_that_waits_ends_as_waiting_once_and_goes_on(
+    client: AsyncOpenAI, http: httpx.AsyncClient, topics: Client
+) -> None:
+    with pytest.raises(openai.ConflictError) as caught:
+        await client.chat.completions.create(messages=MESSAGES, **CALL)
+    assert (caught.value.code, caught.value.response.headers["x-should-retry"]) == ("waiting", "false")
+    where = caught.value.response.headers["location"]
+    found = await goes_on(client, http, topics)
+    assert (where, found["text"]) == (f"/v1/requests/{found['request_id']}", TEXT)
+
+
+async def test_a_stream_of_chunks_that_waits_ends_in_the_error(
+    client: AsyncOpenAI, http: httpx.AsyncClient, topics: Client
+) -> None:
+    stream = await client.chat.completions.create(messages=MESSAGES, stream=True, **CALL)
+    parts: list[str] = []
+
+    async def read_all() -> None:
+        async for chunk in stream:
+            parts.extend(choice.delta.content or "" for choice in chunk.choices)
+
+    with pytest.raises(openai.APIError) as caught:
+        await read_all()
+    await stream.close()
+    assert caught.value.code == "waiting"
+    assert "".join(parts) == expected("hello", [], [1])[0]
+    assert (await goes_on(client, http, topics))["text"] == TEXT
+
+
+async def test_of_several_choices_none_is_cancelled(client: AsyncOpenAI, topics: Client) -> None:
+    with pytest.raises(openai.ConflictError):
+        await client.chat.completions.create(messages=MESSAGES, n=2, **CALL)
+    user = dict(client.default_query)["user_id"]
+    assert len(await requests_of(topics, user)) == 2
+    assert [one for one in await topics.records("controls") if one.key == user.encode()] == []
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_response_that_waits_is_in_progress(
+    client: AsyncOpenAI, http: httpx.AsyncClient, topics: Client, *, background: bool
+) -> None:
+    own: Any = {"model": "demo", "input": "hello", "max_output_tokens": 2, "extra_body": KAFKA}
+    if background:
+        created = await client.responses.create(background=True, **own)
+        await calls_of(topics, dict(client.default_query)["user_id"])
+        await asyncio.sleep(2 * ASLEEP_S)
+    else:
+        created, error = None, None
+        async for event in await client.responses.create(stream=True, **own):
+            created = event.response if event.type == "response.created" else created
+            error = event if event.type == "error" else None
+        assert (error and error.code) == "waiting"
+    assert created is not None
+    assert (await client.responses.retrieve(created.id)).status == "in_progress"
+    await goes_on(client, http, topics)
+    ended = await client.responses.retrieve(created.id)
+    assert (ended.status, ended.output_text) == ("incomplete", TEXT)
+
+
+async def test_a_whole_response_that_waits_is_a_conflict(
+    client: AsyncOpenAI, http: httpx.AsyncClient, topics: Client
+) -> None:
+    with pytest.raises(openai.ConflictError):
+        await client.responses.create(model="demo", input="hello", max_output_tokens=2, extra_body=KAFKA)
+    assert (await goes_on(client, http, topics))["text"] == TEXT

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1", tags=["openai"])
 Body = TypeVar("Body", bound=SamplingBody)
 
 _COMPLETION = shape(id="string", object="string", created="integer", model="string", choices="array", usage="object")
-_REPLIES = replies({**_COMPLETION, **EVENTS}, 404, 413, 415, 500, 504)
+_REPLIES = replies({**_COMPLETION, **EVENTS}, 404, 409, 413, 415, 500, 504)
 
 
 @router.post("/chat/completions", openapi_extra=schema_of(ChatBody), responses=_REPLIES)

@@ -30,7 +30,7 @@ _MOST_NUMBER = 2**53
 @router.post(
     "/responses",
     openapi_extra=schema_of(ResponsesBody),
-    responses=replies({**_RESPONSE, **EVENTS}, 404, 413, 415, 500, 504),
+    responses=replies({**_RESPONSE, **EVENTS}, 404, 409, 413, 415, 500, 504),
 )
 async def respond(request: Request) -> Response:
     """Answer `input`, complete or as a stream; `previous_response_id` continues the conversation of that response.

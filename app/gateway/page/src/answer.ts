@@ -3,7 +3,7 @@
 import { Answer, type NoticeDetails, type TokenEvent } from '../../../reader/reader.mjs'
 import type { Call, Turn } from './api'
 import type { Failed } from './store'
-import { DISCONNECTED, ofError, ofNotice, PAUSED, WAITING } from './words'
+import { DISCONNECTED, ofError, ofNotice, ofWait, PAUSED, WAITING } from './words'
 
 const SILENCE_MS = 2500
 // A plan is for programs, and calls and results are shown as such.
@@ -106,13 +106,16 @@ export class ShownAnswer {
   take(event: TokenEvent): void {
     if (event.type === 'notice') {
       this.learn(event.notice?.details ?? {})
-      this.say(isSilent(event.notice) ? '' : ofNotice(event.notice?.code ?? ''))
+      this.answer.readNotice(event)
+      const { code = '', details } = event.notice ?? {}
+      if (code === 'woken') this.epoch = null // no server was lost
+      this.say(isSilent(event.notice) ? '' : code === 'waiting' ? ofWait(details?.kind ?? '') : ofNotice(code))
       return
     }
     const newOwner = this.epoch !== null && event.epoch !== undefined && event.epoch > this.epoch
     this.epoch = event.epoch ?? this.epoch
     this.model = event.model_version ?? this.model
-    this.answer.take(event)
+    if (this.answer.take(event) === null && event.copy) return
     this.heardAt = performance.now()
     if (event.type === 'token') this.time(event.timestamp ?? Date.now())
     if (newOwner && event.type === 'token') this.note = ofNotice('resumed')
@@ -133,7 +136,7 @@ export class ShownAnswer {
 
   /** Called now and then while the answer is under way. */
   tick(): void {
-    const silent = performance.now() - this.heardAt > SILENCE_MS
+    const silent = performance.now() - this.heardAt > SILENCE_MS && !this.answer.waiting.length
     if (!this.isOver && silent && !this.note) {
       this.say(this.firstAt === null ? WAITING : PAUSED)
     } else if (!silent && [WAITING, PAUSED].includes(this.note)) this.say('')

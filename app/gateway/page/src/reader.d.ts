@@ -3,6 +3,7 @@ declare module '*/reader.mjs' {
     calls?: { id: string; name: string; arguments: string }[]
     results?: { tool_call_id: string; content: string }[]
     attempt?: number
+    kind?: string
   }
   export interface TokenEvent {
     type: 'token' | 'notice' | 'done' | 'error'
@@ -13,6 +14,7 @@ declare module '*/reader.mjs' {
     timestamp?: number
     tokens?: number[]
     text?: string
+    copy?: boolean
     reasoning?: string
     model_version?: string
     finish_reason?: string
@@ -27,6 +29,8 @@ declare module '*/reader.mjs' {
     readonly reasoning: string
     readonly tokens: number[]
     readonly end: TokenEvent | null
+    readonly waiting: TokenEvent[]
+    readNotice(event: TokenEvent): void
     take(event: TokenEvent): { cut: number | null; gap: number } | null
   }
 }

@@ -13,6 +13,7 @@ const ERRORS: Record<string, string> = {
   unauthorized: 'Your key does not allow this.',
   rate_limited: 'You have reached your limit.',
   unavailable: 'A part of the service is away at the moment. Try again soon.',
+  waiting: 'The answer waits, and goes on.',
 }
 const NOTICES: Record<string, string> = {
   attempt: 'The answer is tried again.',
@@ -21,6 +22,7 @@ const NOTICES: Record<string, string> = {
   fallback: 'Another model answers, because the first one failed.',
   filtered: 'The rules of this service have blocked a part of this.',
   resumed: 'The server was restarted; your answer goes on.',
+  woken: 'Your answer goes on.',
 }
 const ENDS: Record<string, string> = {
   length: 'It was cut at its longest length.',
@@ -35,6 +37,14 @@ export const PAUSED = 'The answer has paused; it goes on in a moment.'
 export const DISCONNECTED = 'The connection was lost; trying again.'
 
 export const ofError = (code: string): string => ERRORS[code] ?? 'Something went wrong. Try again.'
+const KINDS: Record<string, string> = {
+  tool: 'Your answer waits for a tool; it goes on when that has answered.',
+  approval: 'Your answer waits until somebody has approved this.',
+  answer: 'Your answer waits for another one.',
+  timer: 'Your question waits for its time.',
+}
+
+export const ofWait = (kind: string): string => KINDS[kind] ?? 'Your answer waits, and goes on by itself.'
 /** A newer worker may send one that this page does not know. */
 export const ofNotice = (code: string): string => NOTICES[code] ?? `Note: ${code.replaceAll('_', ' ')}.`
 export const ofEnd = (reason: string): string => ENDS[reason] ?? ''
