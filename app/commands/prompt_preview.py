@@ -12,7 +12,7 @@ from app.gateway.edge.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.serving.model_check import described_prompts
 from app.settings import Settings
-from models.prompts.builder import PromptError, PromptTooLong
+from models.prompts.builder import PromptError, PromptTooLong, TemplateOptions
 
 
 class PreviewError(Exception):
@@ -45,7 +45,7 @@ def preview(settings: Settings, raw: bytes, at: float) -> PromptPreview:
     _, prompts = described_prompts(settings)
     try:
         values = template_values_of(request, prompts)
-        how = {"tools": tools, "continues": continues, "at": at, "template_values": values}
+        how: TemplateOptions = {"tools": tools, "continues": continues, "at": at, "template_values": values}
         built = prompts.build(settings.system_prompt, messages=messages, **how)
         text = prompts.rendered(settings.system_prompt, messages, **how)
     except (PromptError, PromptTooLong) as error:

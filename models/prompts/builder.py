@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from models.interface.chat import ChatMessage, PastTurn
 from models.interface.unexpected import type_and_line
@@ -52,6 +52,45 @@ _EFFORT = "reasoning_effort"
 _SWITCHES = ("enable_thinking", "thinking")
 """Variables of templates that only know whether to reason."""
 _VARIABLES = {ToolsIn.VARIABLE: "tools", ToolsIn.XML_VARIABLE: "xml_tools"}
+
+
+class TemplateOptions(TypedDict, total=False):
+    """What a template gets beside the messages.
+
+    tools: What may be called.
+    continues: The answer continues the last message, which is the assistant's.
+    at: The Unix time.
+    template_values: Further variables, such as `enable_thinking` or those of `values_of_effort`, which may not have the
+        name of one that it gets anyway.
+    """
+
+    tools: Sequence[ModelTool]
+    continues: bool
+    at: float
+    template_values: Mapping[str, TemplateValue]
+
+
+class PromptOptions(TemplateOptions, total=False):
+    """What else a prompt may have: turns `recalled` before its memory, calls and results as `steps` behind what the
+    user says, room to `reserve` for so many tokens.
+    """
+
+    recalled: Sequence[PastTurn]
+    steps: Sequence[ChatMessage]
+    reserve: int
+
+
+def turns_and_messages(
+    memory: Sequence[PastTurn | tuple[str, str]],
+    prompt: str | None,
+    messages: Sequence[ChatMessage] | None,
+    how: PromptOptions,
+    most: int | None = None,
+) -> tuple[list[PastTurn], list[ChatMessage]]:
+    """The turns before, `most` of them from memory, and the messages from the prompt on."""
+    kept = memory if most is None else memory[max(0, len(memory) - most) :]
+    turns = [*how.get("recalled", ()), *(PastTurn(*turn) for turn in kept)]
+    return turns, [ChatMessage("user", prompt or ""), *how.get("steps", ())] if messages is None else list(messages)
 
 
 class PromptTooLong(Exception):  # noqa: N818  the name its readers use
@@ -137,41 +176,29 @@ class PromptBuilder:
         memory: Sequence[PastTurn | tuple[str, str]] = (),
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
-        *,
-        recalled: Sequence[PastTurn] = (),
-        steps: Sequence[ChatMessage] = (),
-        tools: Sequence[ModelTool] = (),
-        continues: bool = False,
-        reserve: int = 1,
-        at: float = 0.0,
-        template_values: Mapping[str, TemplateValue] = NONE,
+        **how: Unpack[PromptOptions],
     ) -> BuiltPrompt:
-        """The prompt for `prompt` or `messages` after `recalled` and `memory`, with room for `reserve` tokens.
-
-        If they leave no such room, the first turns are dropped. `steps` are calls and results that follow the
-        prompt. With `continues` the answer continues the last message, which is the assistant's. `at` is the Unix time
-        that a template sees. `template_values` are further variables of the template, such as `enable_thinking` or
-        those of `values_of_effort`, which may not have the name of one that it gets anyway.
+        """The prompt for `prompt` or `messages` after `memory`. If they leave too little room, the first turns are
+        dropped.
 
         Raises:
             PromptTooLong: the messages do not fit.
             PromptTooSlow: this thread runs an event loop and has to let another one build the prompt.
             PromptError: for whatever other reason no prompt can be built from them.
         """
-        kept = list(memory)[-self._memory_turns :] if self._memory_turns else []
-        turns = [*recalled, *(PastTurn(*turn) for turn in kept)]
-        last = [ChatMessage("user", prompt or ""), *steps] if messages is None else list(messages)
-        private = bool(tools or template_values) or any(message.role == "system" for message in last)
+        turns, last = turns_and_messages(memory, prompt, messages, how, self._memory_turns)
+        has_system = any(message.role == "system" for message in last)
+        private = bool(how.get("tools") or how.get("template_values") or has_system)
         instructions = list(takewhile(lambda message: message.role == "system", last))
         last = last[len(instructions) :]
 
         def render(used: int) -> tuple[str, list[int]]:
             past = [message for turn in turns[len(turns) - used :] for message in turn.messages]
             talk = [*instructions, *past, *last]
-            text = self._text(system, talk, tools, at, template_values, continues=continues)
+            text = self._text(system, talk, how)
             return text, self._ids_of(text)
 
-        room = self._context_length - reserve
+        room = self._context_length - how.get("reserve", 1)
         used, (text, ids) = len(turns), render(len(turns))
         if len(ids) > room and turns:
             # dropping turns never lengthens it: find the most that fit
@@ -185,24 +212,15 @@ class PromptBuilder:
                     high = middle - 1
             used, (text, ids) = best
         self._must_fit(ids)
-        shared = 0 if private else self._shared(ids, system, at)
+        shared = 0 if private else self._shared(ids, system, how.get("at", 0.0))
         plain = None if self.has_template else PlainStart.NEW_LINE if text.endswith("\n") else PlainStart.WITHIN
-        return _built(ids, used, shared, self._reasoning(text, continues=continues), plain)
+        return _built(ids, used, shared, self._reasoning(text, continues=how.get("continues", False)), plain)
 
     @_containing()
-    def rendered(
-        self,
-        system: str,
-        messages: Sequence[ChatMessage],
-        *,
-        tools: Sequence[ModelTool] = (),
-        continues: bool = False,
-        at: float = 0.0,
-        template_values: Mapping[str, TemplateValue] = NONE,
-    ) -> str:
+    def rendered(self, system: str, messages: Sequence[ChatMessage], **how: Unpack[TemplateOptions]) -> str:
         """The text of the prompt that `build` makes of `messages` alone; raises `PromptError`."""
         opening: list[str] = self._tokenizer.convert_ids_to_tokens(self._opening)
-        return "".join(opening) + self._text(system, messages, tools, at, template_values, continues=continues)
+        return "".join(opening) + self._text(system, messages, how)
 
     def values_of_effort(self, effort: str) -> Mapping[str, TemplateValue]:
         """The variables that make this model reason so much; `none` means not at all.
@@ -253,53 +271,27 @@ class PromptBuilder:
 
     def _preamble(self, system: str, at: float) -> tuple[int, ...]:
         try:
-            one, other = (self._ids(system, [ChatMessage("user", word)], (), at) for word in ("x", "7"))
+            texts = (self._text(system, [ChatMessage("user", word)], {"at": at}) for word in ("x", "7"))
+            one, other = map(self._ids_of, texts)
         except PromptError:
             return ()
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
         return tuple(token for token, _ in alike)
 
-    def _ids(
-        self,
-        system: str,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[ModelTool],
-        at: float,
-        values: Mapping[str, TemplateValue] = NONE,
-        *,
-        continues: bool = False,
-    ) -> list[int]:
-        return self._ids_of(self._text(system, messages, tools, at, values, continues=continues))
-
     def _ids_of(self, text: str) -> list[int]:
         return [*self._opening, *self._segments.ids(text)]
 
-    def _text(
-        self,
-        system: str,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[ModelTool],
-        at: float,
-        values: Mapping[str, TemplateValue] = NONE,
-        *,
-        continues: bool = False,
-    ) -> str:
+    def _text(self, system: str, messages: Sequence[ChatMessage], how: TemplateOptions) -> str:
         def text(cleaning: Cleaning) -> str:
-            return self._cleaned_text(cleaning, system, messages, tools, at, values, continues=continues)
+            return self._cleaned_text(cleaning, system, messages, how)
 
         return cleaned(text, self._foreign, self._own, self._tags, changes=self._changes)
 
     def _cleaned_text(
-        self,
-        cleaning: Cleaning,
-        system: str,
-        messages: Sequence[ChatMessage],
-        tools: Sequence[ModelTool],
-        at: float,
-        values: Mapping[str, TemplateValue],
-        *,
-        continues: bool,
+        self, cleaning: Cleaning, system: str, messages: Sequence[ChatMessage], how: TemplateOptions
     ) -> str:
+        tools, values = how.get("tools", ()), how.get("template_values", NONE)
+        at, continues = how.get("at", 0.0), how.get("continues", False)
         features = self.report.with_tools if tools else self.report.without_tools
         talk = [self._described(message, features, cleaning) for message in messages]
         if system and not any(message["role"] == "system" for message in talk):

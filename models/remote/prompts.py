@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from models.interface.chat import ChatMessage, PastTurn
-from models.prompts.builder import BuiltPrompt, PromptError, PromptTooLong
-from models.prompts.chat_template import NONE, TemplateValue
+from models.prompts.builder import BuiltPrompt, PromptError, PromptOptions, PromptTooLong, turns_and_messages
+from models.prompts.chat_template import TemplateValue
 from models.text.reasoning import Reasoning
 from models.tools.forms import FORMATS
-from models.tools.tool import ModelTool
 
 
 class RemotePrompts:
@@ -36,31 +35,22 @@ class RemotePrompts:
         memory: Sequence[PastTurn | tuple[str, str]] = (),
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
-        *,
-        recalled: Sequence[PastTurn] = (),
-        steps: Sequence[ChatMessage] = (),
-        tools: Sequence[ModelTool] = (),
-        continues: bool = False,
-        reserve: int = 1,
-        at: float = 0.0,  # noqa: ARG002 - the server's template knows the time
-        template_values: Mapping[str, TemplateValue] = NONE,
+        **how: Unpack[PromptOptions],
     ) -> BuiltPrompt:
-        if template_values:
+        if how.get("template_values"):
             raise PromptError("chat_template_kwargs: this model is behind an outside server, whose template is its own")
-        if tools:
+        if how.get("tools"):
             raise PromptError("tools: this model is behind an outside server, which gets no tools")
-        kept = list(memory)[-self._memory_turns :] if self._memory_turns else []
-        turns = [*recalled, *(PastTurn(*turn) for turn in kept)]
-        last = [ChatMessage("user", prompt or ""), *steps] if messages is None else list(messages)
+        turns, last = turns_and_messages(memory, prompt, messages, how, self._memory_turns)
         has_system = any(message.role == "system" for message in last)
         first = [ChatMessage("system", system)] if system and not has_system else []
         while True:
             past = [message for turn in turns for message in turn.messages]
             content: dict[str, Any] = {"messages": [_described(one) for one in (*first, *past, *last)]}
-            if continues:
+            if how.get("continues"):
                 content["continues"] = True
             ids = _ids(content)
-            if len(ids) + reserve <= self._context_length or not turns:
+            if len(ids) + how.get("reserve", 1) <= self._context_length or not turns:
                 return self._of(ids, len(turns))
             turns = turns[1:]
 

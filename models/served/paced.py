@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Unpack
 from weakref import WeakSet
 
 from models.interface.chat import ChatMessage, ModelCall, PastTurn
@@ -26,12 +27,11 @@ from models.interface.generation import (
     StreamEvent,
     Usage,
 )
-from models.prompts.builder import BuiltPrompt, PromptTooLong
-from models.prompts.chat_template import NONE, TemplateValue
+from models.prompts.builder import BuiltPrompt, PromptOptions, PromptTooLong, turns_and_messages
+from models.prompts.chat_template import TemplateValue
 from models.served.registry import ServedModel
 from models.text.reasoning import Reasoning
 from models.tools.forms import FORMATS
-from models.tools.tool import ModelTool
 
 NAME = "paced"
 VERSION = f"{NAME}@1"
@@ -151,20 +151,13 @@ class BytePrompts:
         memory: Sequence[PastTurn | tuple[str, str]] = (),
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
-        *,
-        recalled: Sequence[PastTurn] = (),
-        steps: Sequence[ChatMessage] = (),
-        tools: Sequence[ModelTool] = (),  # noqa: ARG002 - it calls none
-        continues: bool = False,  # noqa: ARG002
-        reserve: int = 1,
-        at: float = 0.0,  # noqa: ARG002 - no template that could show it
-        template_values: Mapping[str, TemplateValue] = NONE,
+        **how: Unpack[PromptOptions],
     ) -> BuiltPrompt:
-        past = [message for turn in (*recalled, *memory) for message in PastTurn(*turn).messages]
-        last = [ChatMessage("user", prompt or ""), *steps] if messages is None else messages
+        turns, last = turns_and_messages(memory, prompt, messages, how)
+        past = [message for turn in turns for message in turn.messages]
         lines = [f"{message.role}: {message.content}" for message in (*past, *last)]
-        built = self._of("\n".join([system, *lines]).encode(), len(memory), reserve)
-        return replace(built, reasoning=Reasoning.OPENED) if template_values else built
+        built = self._of("\n".join([system, *lines]).encode(), len(memory), how.get("reserve", 1))
+        return replace(built, reasoning=Reasoning.OPENED) if how.get("template_values") else built
 
     def values_of_effort(self, effort: str) -> Mapping[str, TemplateValue]:
         return {} if effort == "none" else {"reasoning_effort": effort}

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from models.interface.chat import ChatMessage, PastTurn
 from models.interface.generation import Engine, GenerationDefaults
-from models.prompts.builder import BuiltPrompt
-from models.prompts.chat_template import NONE, TemplateValue
+from models.prompts.builder import BuiltPrompt, PromptOptions
+from models.prompts.chat_template import TemplateValue
 from models.served.model_report import ModelReport
 from models.text.reasoning import Reasoning
 from models.tools.format import ToolFormat
-from models.tools.tool import ModelTool
 
 
 class Prompts(Protocol):
@@ -31,20 +30,9 @@ class Prompts(Protocol):
         memory: Sequence[PastTurn | tuple[str, str]] = (),
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
-        *,
-        recalled: Sequence[PastTurn] = (),
-        steps: Sequence[ChatMessage] = (),
-        tools: Sequence[ModelTool] = (),
-        continues: bool = False,
-        reserve: int = 1,
-        at: float = 0.0,
-        template_values: Mapping[str, TemplateValue] = NONE,
+        **how: Unpack[PromptOptions],
     ) -> BuiltPrompt:
-        """Token ids of `prompt` or `messages` after `recalled` and `memory`; `template_values` are further variables of
-        the chat template.
-
-        Raises `PromptTooLong` or `PromptError`.
-        """
+        """Token ids of `prompt` or `messages` after `memory`; raises `PromptTooLong` or `PromptError`."""
 
     def values_of_effort(self, effort: str) -> Mapping[str, TemplateValue]:
         """The variables that make the model reason so much; raises `PromptError` if there are none."""
