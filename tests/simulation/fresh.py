@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PER_KIND = 12
-"""All kinds together take some 40 s of a processor."""
+PER_KIND = 8
+"""All kinds together take some 30 s of a processor."""
 
 
 @cache

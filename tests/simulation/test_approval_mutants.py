@@ -83,7 +83,7 @@ def _edits_nothing(rounds: ToolRounds, approval: Any, now: int, _arguments: str 
 
 
 MUTANTS = {
-    "a second decision counts": Mutant(controls, "decide", _counts_the_second, approval_storm),
+    "a second decision counts": Mutant(controls, "decide", _counts_the_second, approval_storm, hint=2),
     "a call goes out before its decision is committed": Mutant(
         controls, "decide", _makes_the_call_first, approval_storm
     ),

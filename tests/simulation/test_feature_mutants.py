@@ -156,7 +156,7 @@ MUTANTS: dict[str, Mutant] = {
         routing, "_routed", _decides_all, mixed_storm, hint=47
     ),
     "a feature that is off here is not asked about what a former owner has decided by it": Mutant(
-        Switch, "stages", _asks_what_is_on, mixed_storm, hint=6
+        Switch, "stages", _asks_what_is_on, mixed_storm, hint=15
     ),
     "a worker asks the features of the policy that it started with": Mutant(
         Switch, "use", lambda *_: None, mixed_storm
@@ -192,7 +192,7 @@ MUTANTS: dict[str, Mutant] = {
         Moderated, "is_decided", _is_open, guarded_storm, more=((Moderated, "decide", _judges_anew),)
     ),
     "a next owner forgets that the guard has ended an answer": Mutant(
-        recovery, "with_notice", _without("filtered"), guarded_storm, hint=9
+        recovery, "with_notice", _without("filtered"), guarded_storm, hint=10
     ),
     "tokens leave before they are judged": Mutant(Moderated, "_gated", _judges_behind_the_reader, guarded_storm),
     "reasoning leaves before it is judged": Mutant(sentences, "_text_of", _text_alone, reasoning_storm, hint=27),
@@ -212,6 +212,7 @@ MUTANTS: dict[str, Mutant] = {
         lambda *_: False,
         recalling_deletions,
         more=((PartitionMarks, "being_erased", lambda *_: {}),),
+        hint=5,
     ),
 }
 

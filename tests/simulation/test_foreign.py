@@ -31,8 +31,8 @@ from tests.simulation.scenario import Simulation
 from tests.simulation.storms import foreign_storm
 from tests.simulation.test_mutants import Mutant, find_broken_promise
 
-STORMS = 60
-AT_ONCE = 20
+STORMS = 20
+AT_ONCE = 10
 
 
 @pytest.mark.parametrize("first", range(0, STORMS, AT_ONCE))
@@ -136,9 +136,10 @@ MUTANTS: dict[str, Mutant] = {
         _hears_of_no_end,
         foreign_storm,
         more=((intake, "_ROUNDS_AHEAD", 1), (intake, "_ROUNDS_OF_USERS", 1)),
+        hint=7,
     ),
     "a foreign record's offset is committed behind its request": Mutant(
-        Taking, "_commit", _commits_its_offset_later, foreign_storm, hint=3
+        Taking, "_commit", _commits_its_offset_later, foreign_storm, hint=5
     ),
     "a foreign record's offset is committed before its request": Mutant(
         Taking, "_commit", _commits_its_offset_first, foreign_storm, hint=3
@@ -151,9 +152,15 @@ MUTANTS: dict[str, Mutant] = {
     "an answer is told to foreign readers behind its commit": Mutant(
         Leaving, "leave", _tells_later, foreign_storm, hint=6
     ),
-    "a failed answer leaves nothing for readers of errors": Mutant(Leaving, "leave", _tells_no_failure, foreign_storm),
+    "a failed answer leaves nothing for readers of errors": Mutant(
+        Leaving, "leave", _tells_no_failure, foreign_storm, hint=3
+    ),
     "a request that is refused before its answer leaves nothing for readers of errors": Mutant(
-        Containment, "refused", lambda *_: (), foreign_storm
+        Containment,
+        "refused",
+        lambda *_: (),
+        foreign_storm,
+        hint=3,
     ),
     "a record that an intake refuses leaves nothing for readers of errors": Mutant(
         IntakeRecords, "_refusals", _tells_no_refusal, foreign_storm
@@ -162,7 +169,11 @@ MUTANTS: dict[str, Mutant] = {
         intake_of_others, "source_headers", _carries_nothing, foreign_storm
     ),
     "what an erased user wrote is told again": Mutant(
-        _Asked, "passed", property(lambda asked: asked._passed), foreign_storm
+        _Asked,
+        "passed",
+        property(lambda asked: asked._passed),
+        foreign_storm,
+        hint=3,
     ),
     "a next owner does not send again what its predecessor may not have sent": Mutant(
         Beside, "send", _owes_nothing, foreign_storm, hint=17

@@ -34,11 +34,11 @@ from tests.simulation.mutant import Mutant, enter_at_once, find_broken_promise
 from tests.simulation.sabotage import MODELS, STAGES
 from tests.simulation.scenario import Conditions, Load, Simulation
 
-STORMS = 50
-CALM = 20
-KILLED = 30
+STORMS = 20
+CALM = 10
+KILLED = 20
 INDEX = 10
-FAILING = 20
+FAILING = 10
 AT_ONCE = 10
 
 CASES = [*(f"{stage}-KeyError" for stage in STAGES), *(f"{stage}-TimeoutError" for stage in STAGES),

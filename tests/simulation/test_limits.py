@@ -14,7 +14,7 @@ from tests.simulation.faults import FAULTS, inflict_some
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.scenario import Conditions, Load, Simulation
 
-STORMS = 40
+STORMS = 20
 AT_ONCE = 20
 
 
@@ -54,9 +54,11 @@ def _asks_again(*_: Any) -> bool:
 
 MUTANTS: dict[str, Mutant] = {
     "a user's limit holds for nobody": Mutant(UserRates, "admit", lambda *_: True, limited_storm),
-    "the users of a tenant share one limit": Mutant(UserRates, "admit", _counts_the_tenant, limited_storm),
-    "a request that is begun again counts again": Mutant(UserRates, "admit", _counts_each_try, limited_storm, hint=47),
-    "a next owner asks the limit about what was admitted": Mutant(Charged, "is_decided", _asks_again, limited_storm),
+    "the users of a tenant share one limit": Mutant(UserRates, "admit", _counts_the_tenant, limited_storm, hint=6),
+    "a request that is begun again counts again": Mutant(UserRates, "admit", _counts_each_try, limited_storm, hint=130),
+    "a next owner asks the limit about what was admitted": Mutant(
+        Charged, "is_decided", _asks_again, limited_storm, hint=381
+    ),
 }
 
 

@@ -274,14 +274,14 @@ def wide_before(seed: int) -> Simulation:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "the broker fences no producer": Mutant(Broker, "_writer", _fences_none, hint=2),
+    "the broker fences no producer": Mutant(Broker, "_writer", _fences_none, hint=28),
     "an end does not wait for the deliveries before it": Mutant(
         AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=94
     ),
     "a next owner does not recover the tokens of open answers": Mutant(
         Ownership, "read_log", _recovers_nothing, hint=6
     ),
-    "a worker that lives and is left for is not fenced": Mutant(Broker, "_writer", _fences_none, false_leaves, 2),
+    "a worker that lives and is left for is not fenced": Mutant(Broker, "_writer", _fences_none, false_leaves, hint=8),
     "its successor writes no fence": Mutant(Ownership, "write_fence", _writes_no_fence, false_leaves, 1),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
     "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=13),
@@ -341,7 +341,7 @@ MUTANTS: dict[str, Mutant] = {
     "a slow erasure replaces the mark of a newer one": Mutant(
         UserLocks, "of", lambda *_: asyncio.Lock(), repeated_erasures, hint=14
     ),
-    "nobody asks the mark of a conversation": Mutant(PartitionMarks, "of", _of_the_user_alone, deleting_storm, hint=1),
+    "nobody asks the mark of a conversation": Mutant(PartitionMarks, "of", _of_the_user_alone, deleting_storm, hint=2),
     "the erasure of a conversation leaves running answers alone": Mutant(
         Run, "forgets", property(lambda _: False), deleting_storm, hint=4
     ),
@@ -366,7 +366,7 @@ MUTANTS: dict[str, Mutant] = {
     "a turn has no calls": Mutant(kept, "_turn", _without_calls),
     "a round's calls are written without the round": Mutant(OpenCalls, "decide", _decides_nothing, tool_storm),
     "the last result counts": Mutant(tool_results, "_rounds_without", _all_of_them, tool_storm, hint=1),
-    "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm),
+    "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm, hint=4),
     "a round of calls is no progress of its own": Mutant(
         AnswerLog, "inherit", _reads_on_from_the_first_round, tool_storm
     ),

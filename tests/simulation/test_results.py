@@ -16,7 +16,7 @@ from tests.simulation.faults import FAULTS, expire_log, inflict_some, suspend
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.scenario import Load, Simulation
 
-STORMS = 60
+STORMS = 20
 AT_ONCE = 20
 
 

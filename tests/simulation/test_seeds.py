@@ -16,7 +16,7 @@ from tests.simulation.found import FOUND
 from tests.simulation.fresh import PER_KIND, ROOT, command, first_seed
 from tests.simulation.kinds import kinds
 
-REPEATED = 2
+REPEATED = 1
 """Seeds of each kind that run in two processes."""
 RUNS = """
 import sys

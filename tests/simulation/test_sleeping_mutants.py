@@ -114,7 +114,7 @@ MUTANTS: dict[str, Mutant] = {
     "a cancel does not reach an answer that sleeps": Mutant(controls, "stop", lambda *_: None, sleeping_storm),
     "a next owner does not look for answers that sleep": Mutant(Sleepers, "begin", lambda *_: None, sleeping_storm),
     "later requests do not see that an answer waits": Mutant(sleep, "_open_turn", lambda *_: (), sleeping_storm),
-    "an open turn stays open": Mutant(MemoryRules, "remember", _keeps_the_open_turn, sleeping_storm),
+    "an open turn stays open": Mutant(MemoryRules, "remember", _keeps_the_open_turn, sleeping_storm, hint=1),
     "a turn that was pushed out is forgotten": Mutant(
         MemoryRules, "remember", _forgets_what_later_turns_push_out, sleeping_storm, hint=310775
     ),

@@ -174,7 +174,7 @@ MUTANTS = {
         LaterRequests, "holds", lambda *_: False, timer_storm, more=((timers.OnTime, "decide", _decides),)
     ),
     "it is refused instead": Mutant(LaterRequests, "holds", lambda *_: False, timer_storm),
-    "a next owner forgets it": Mutant(Sleepers, "begin", _forgets, timer_storm),
+    "a next owner forgets it": Mutant(Sleepers, "begin", _forgets, timer_storm, hint=3),
     "a cancel does not reach it": Mutant(controls, "stop", lambda *_: None, timer_storm, 28),
     "a wake writes no record": Mutant(
         clock,
