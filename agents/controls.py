@@ -10,7 +10,8 @@ and the steps are repeated:
    whoever reads or keeps something of a conversation asks its marks (`PartitionMarks.of`), its user's and its own.
 2. The running answers end, and nothing of them is kept. One that was asked later goes on; if it has read what is
    erased, nothing of it is kept either (`Run.forgets`).
-3. The rows are deleted, some hundred in a transaction: a user may have a million. Answers that sleep are woken to end.
+3. The rows are deleted, some hundred in a transaction: a user may have a million. Answers that sleep are woken to end,
+   and others lose what they have recalled of it.
 4. Milvus deletes its rows.
 5. One transaction notes in the mark that all is deleted, and commits the record's offset.
 

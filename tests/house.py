@@ -25,7 +25,7 @@ GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
     "lines of the product": 73_923,
-    "files of the product": 673,
+    "files of the product": 674,
     "lines of packages beside it": 415,
     "lines of the core": 9_200,
     "lines of the tests": 93_130,

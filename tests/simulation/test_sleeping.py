@@ -35,12 +35,18 @@ At = Callable[["Waits", Process], bool]
 class Waits(Course):
     """A worker whose answers sleep, and a program that gives each call one result after a while."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, after_s: float | None = 2.0, policy: Policy = SLEEPS) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        after_s: float | None = 2.0,
+        policy: Policy = SLEEPS,
+        conditions: Conditions = CONDITIONS,
+    ) -> None:
         def one_result(call: Any, *_: Any) -> list[Planned]:
             return [] if after_s is None else [Planned(after_s, _result(call, f"result of {call.tool_call_id}"))]
 
         monkeypatch.setattr("tests.simulation.tools.planned", one_result)
-        super().__init__(policy, CONDITIONS)
+        super().__init__(policy, conditions)
         self.simulation.tools = SimToolPrograms(1, self.simulation.broker, self.simulation.settings())
         self.killed = 0
 

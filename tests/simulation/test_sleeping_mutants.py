@@ -10,10 +10,13 @@ from msgspec.structs import replace
 
 from agents import controls, requests, tool_results
 from app.answering.run import Run
+from app.delivery.accepted import Former
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.sleepers import Sleepers
 from app.features import tool_rounds
+from app.features.guard.masking import Masked
+from app.features.guard.moderation import Moderated
 from app.features.waits import clock, sleep, wake
 from app.features.waits.clock import WaitClock
 from app.features.waits.wake import Woken
@@ -22,6 +25,7 @@ from tables.conversations import MemoryRules
 from tables.records import Conversation, KeptTurn
 from tables.tool_calls import NO_ROUNDS
 from tests.simulation import test_sleeping as directed
+from tests.simulation import test_slept_through as slept_through
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.sleeping import sleeping_storm
 from tests.simulation.world import LivelockError
@@ -175,3 +179,31 @@ def test_what_was_said_and_is_not_repeated_is_found(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(AnswerLog, "repeat", _wakes_nothing)
     with pytest.raises(AssertionError):
         directed.test_days_without_a_worker_lose_nothing(monkeypatch)
+
+
+def _reads_once(_: Any, former: Former) -> bool:
+    return former.has_begun or former.plan.filtered is not None
+
+
+@pytest.mark.parametrize(
+    ("stage", "test"),
+    [
+        (Masked, slept_through.test_private_values_are_hidden_from_then_on_although_nothing_hid_them_before),
+        (Moderated, slept_through.test_a_prompt_that_is_not_allowed_any_more_ends_its_answer),
+    ],
+)
+def test_a_guard_that_reads_nothing_again_at_a_wake_is_found(
+    stage: Any, test: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "is_decided", _reads_once)
+    with pytest.raises(AssertionError):
+        test(monkeypatch)
+
+
+@pytest.mark.parametrize(("room", "erased_at"), [(sleep, 2.2), (wake, 8.0)])
+def test_a_turn_that_is_erased_and_stays_in_its_rows_is_found(
+    room: Any, erased_at: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "without_erased", lambda plan, *_: plan)
+    with pytest.raises(AssertionError):
+        slept_through.test_a_turn_of_another_conversation_that_is_erased_leaves_its_rows(erased_at, monkeypatch)

@@ -119,8 +119,11 @@ class Masked(Stage):
         self._kept = NO_MASK
 
     def is_decided(self, former: Former) -> bool:
-        """With values that a former owner has detected, only turns that are recalled now are read."""
-        return former.has_begun or former.plan.filtered is not None
+        """With values that a former owner has detected, only turns that are recalled now are read. An answer that wakes
+        is read as by the rules of now: they may be stricter than those under which it began.
+        """
+        is_read = former.has_begun and not self.run.accepted.is_waking
+        return is_read or former.plan.filtered is not None
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         run, rules = self.run, self._guard.rules
@@ -133,7 +136,8 @@ class Masked(Stage):
         await ensure_secret(run.partition, self._guard.draw)
         _, memory = run.remembered()
         asker, former = asker_of(run.accepted), run.accepted.former.plan
-        if plan.private is None:
+        is_waking = run.accepted.is_waking
+        if plan.private is None or is_waking:
             unread = [turn for turn in memory if turn.private is None]
             texts = await texts_to_read(run.accepted, run.answer.rounds, unread)
             plan = await self._with_values(plan, texts, past_values(memory), asker)
@@ -142,7 +146,8 @@ class Masked(Stage):
         self._undecided = plan, memory
         plan = await then(plan)
         self._undecided = None
-        return plan if former.recalled is not None else await self._with_values_of_recalled(plan, asker)
+        is_read = former.recalled is not None and not is_waking
+        return plan if is_read else await self._with_values_of_recalled(plan, asker)
 
     async def _with_values_of_recalled(self, plan: Plan, asker: Asker) -> Plan:
         """The index has turns from before the policy, too."""

@@ -59,7 +59,9 @@ class Moderated(Stage):
         self._guard = guard
 
     def is_decided(self, former: Former) -> bool:
-        return former.has_begun or former.plan.flagged is not None or former.plan.filtered is not None
+        """A prompt is judged once, and again by the rules of now when its answer wakes."""
+        is_judged = former.has_begun or former.plan.flagged is not None
+        return (is_judged and not self.run.accepted.is_waking) or former.plan.filtered is not None
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         run, actions = self.run, self._guard.rules.prompt

@@ -17,6 +17,7 @@ from app.answering.run import Run
 from app.answering.stage import Decide, Feature, Stage
 from app.delivery.accepted import Former
 from app.features.host import WorkerParts
+from app.features.recall.erased import without_erased
 from app.features.recall.related import RecallStats, RelatedTurns
 from app.policy.file import Policy
 from app.search.vector_store import Query
@@ -100,7 +101,8 @@ class Recalling(Stage):
             return plan
         if self.run.accepted.former.plan.recalled is None:
             turns = self._chosen(turns, memory)
-        return msgspec.structs.replace(plan, recalled=tuple(turn for turn in turns if not self._is_erased(turn)))
+        plan = msgspec.structs.replace(plan, recalled=turns)
+        return without_erased(plan, self.run.ownership.marks, self.run.accepted.request.user_id)
 
     def _chosen(self, related: Sequence[RecalledTurn], memory: Sequence[KeptTurn]) -> tuple[RecalledTurn, ...]:
         """In the order of time."""
@@ -108,7 +110,3 @@ class Recalling(Stage):
         known = {request.request_id, *(turn.request_id for turn in memory)}
         others = [turn for turn in related if turn.request_id not in known]
         return tuple(sorted(others[: self._recall.count(request)], key=lambda turn: turn.asked_at))
-
-    def _is_erased(self, turn: RecalledTurn) -> bool:
-        marks, user_id = self.run.partition.ownership.marks, self.run.accepted.request.user_id
-        return marks.of(user_id, turn.conversation_id).cover(turn.asked_at)

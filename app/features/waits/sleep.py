@@ -22,6 +22,7 @@ from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS
 from app.delivery.sleepers import Sleepers
 from app.features.open_calls import OpenCalls
+from app.features.recall.erased import without_erased
 from app.features.waits.segments import segments_of
 from app.features.waits.states import ENDED, erased_record, state_record
 from app.features.waits.wake import WOKEN as WOKEN_HEADER
@@ -94,7 +95,7 @@ def _sleeper_of(run: Run, rounds: ToolRounds) -> Sleeper:
         timestamp=record.timestamp,
         key=record.key,
         headers=tuple((name, value) for name, value in record.headers if name != WOKEN_HEADER),
-        plan=answer.plan,
+        plan=without_erased(answer.plan, run.ownership.marks, request.user_id),
         segments=segments_of(run, ends),
     )
     head = Head(

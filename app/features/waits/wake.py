@@ -17,6 +17,7 @@ from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
 from app.delivery.record import REQUESTS, Outgoing, Record
+from app.features.recall.erased import without_erased
 from app.features.waits.states import state_record
 from app.wire.audit import AuditRecord
 from tables.asleep import Sleep, WaitKind
@@ -111,9 +112,12 @@ async def commit(
 
 
 async def wake_erased(partition: Partition, scope: Scope, mark: Erased) -> None:
-    """Wake what the mark covers, and return when all of it has ended."""
+    """Wake what the mark covers, and return when all of it has ended. What others have recalled of it leaves their
+    rows: no token of their next round depends on that.
+    """
     sleepers = partition.ownership.sleepers
     while sleepers.some.is_set():
+        await _drop_recalled(partition, scope.user_id)
         left = [
             (key, head)
             for key, head in sleepers.all(scope.user_id)
@@ -125,3 +129,14 @@ async def wake_erased(partition: Partition, scope: Scope, mark: Erased) -> None:
         elif not left and not any(key[0] == scope.user_id for key in sleepers.under_way):
             return
         await asyncio.sleep(_AGAIN_S)
+
+
+async def _drop_recalled(partition: Partition, user_id: str) -> None:
+    sleepers, marks = partition.ownership.sleepers, partition.ownership.marks
+    for key in [key for key, _ in sleepers.all(user_id)]:
+        if (sleeper := sleepers.get(key)) is not None:
+            plan = without_erased(sleeper.answer.plan, marks, user_id)
+            if plan is not sleeper.answer.plan:
+                answer = msgspec.structs.replace(sleeper.answer, plan=plan)
+                changes = sleepers.put(key, msgspec.structs.replace(sleeper, answer=answer))
+                await commit(partition, [key], [Woken(changes, ())])
