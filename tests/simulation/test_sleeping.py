@@ -12,6 +12,7 @@ from aiokafka import TopicPartition
 from msgspec.structs import replace
 
 from app.delivery.record import REQUESTS
+from app.delivery.sleepers import Sleepers
 from app.features.waits.wake import WOKEN
 from app.policy.file import Policy, WaitRules
 from models.interface.generation import FinishReason
@@ -19,6 +20,7 @@ from tables.asleep import Sleep
 from tables.records import RowChange, Table
 from tests.faults.load import TOOLS
 from tests.faults.tool_programs import Planned, _result
+from tests.simulation import many_asleep
 from tests.simulation.process import Process
 from tests.simulation.scenario import Conditions
 from tests.simulation.test_directed import TO_SMALL, Course
@@ -311,3 +313,24 @@ def test_an_answer_goes_on_with_the_model_that_is_served_when_it_wakes(monkeypat
     assert (turn.finish_reason, turn.model_version) == (FinishReason.LENGTH, "paced@1")
     woken = next(one.notice for one in course.events("r") if one.notice is not None and one.notice.code == "woken")
     assert woken.details == {"kind": "tool", "model": "default"}
+
+
+def test_answers_that_sleep_for_days_hold_nothing_and_an_erasure_reaches_them() -> None:
+    """By hand 10,000 for 30 days (many_asleep.py)."""
+    seen = many_asleep.run(40, days=3, there_s=40.0)
+    assert seen.asleep == [40, 40, 38]
+    assert (seen.behind, seen.in_memory) == ([0, 0, 0], [0, 0, 0])
+    assert 0 <= seen.erased_s < 1.0
+    assert seen.turns == 40
+
+
+def test_a_scan_of_those_that_sleep_reads_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    course, reads = Waits(monkeypatch, after_s=None), []
+    read = Sleepers.get
+    monkeypatch.setattr(Sleepers, "get", lambda *of: (reads.append(course.simulation.world.now), read(*of))[1])
+    course.send(1.0, request_id="r", **{**ASKED, "max_tokens": 1, "tool_timeout_ms": 200_000})
+    course.simulation.keep_running(260)
+    course.run()
+    times = [at - course.simulation.began for at in reads]
+    assert times
+    assert not [at for at in times if 10.0 < at < 190.0]

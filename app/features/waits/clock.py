@@ -125,8 +125,10 @@ class WaitClock:
     async def _repeat(self, partition: Partition, key: RequestKey, head: Head) -> None:
         """Say again what `tokens` will not keep for long. Readers who have it notice nothing."""
         ownership, settings = partition.ownership, self._tools.settings
-        now, sleeper = ownership.clock.now(), ownership.sleepers.get(key)
-        if sleeper is None or now - head.told_at < min(settings.tokens_retention_s, _TOLD_S) * 500:
+        now = ownership.clock.now()
+        if now - head.told_at < min(settings.tokens_retention_s, _TOLD_S) * 500:
+            return
+        if (sleeper := ownership.sleepers.get(key)) is None:
             return
         begin, log_of = ownership.token_log.position, ownership.token_log
         copies = [msgspec.structs.replace(one, copy=True) for one in sleeper.answer.segments]
