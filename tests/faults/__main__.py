@@ -33,12 +33,14 @@ from tests.faults.stages import (
     PACED,
     REAL,
     ROLLING,
+    SLEEPING,
     TOOLS,
     Stage,
     with_judge,
     with_memories,
     with_milvus,
 )
+from tests.faults.unslept import Unslept
 from tests.faults.verdict import FAULTS, Verdict
 
 
@@ -48,7 +50,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--real", type=int, default=20, help="how often one with the demo model is killed")
     parser.add_argument("--others", type=int, default=1, help="how often each other fault is inflicted")
     parser.add_argument(
-        "--stages", default="paced,expiry,tools,routes,guard,rolling,deaths,real,eight,history", help="of these parts"
+        "--stages",
+        default="paced,expiry,tools,sleeping,routes,guard,rolling,deaths,real,eight,history",
+        help="of these parts",
     )
     parser.add_argument("--only", default="", help="only the other faults whose name has one of these in it, with `,`")
     parser.add_argument("--away", type=float, default=70.0, help="seconds of the longest outage of a broker")
@@ -72,6 +76,8 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
             clean.append(await run_stage(EXPIRY, options.kills, cluster, options, folder))
         if "tools" in options.stages:
             clean.append(await run_stage(TOOLS, options.kills, cluster, options, folder))
+        if "sleeping" in options.stages:
+            clean.append(await run_stage(SLEEPING, options.kills, cluster, options, folder))
         if "routes" in options.stages:
             async with with_memories(folder / "memories") as stage:
                 clean.append(await run_stage(stage, options.kills, cluster, options, folder))
@@ -128,6 +134,7 @@ async def run_stage(
         ask=stage.ask,
         policies=stage.policies,
         always=stage.always,
+        approvals=stage.approvals,
         rows=None if node is None else partial(wrong_rows, settings, node),
     ) as place:
         place.random.seed(options.seed)
@@ -139,6 +146,10 @@ async def run_stage(
                 break
             show(f"{number}/{len(faults)} {fault.name}; {place.load.sent} sent, {len(place.watch.ended)} ended")
     verdict = await place.verdict()
+    if stage is SLEEPING:
+        again = await Unslept(settings, folder / f"{prefix}again", stage.always).wrong()
+        verdict.changed += again.changed
+        show(f"\n{again.asked} answers that slept were asked for again where nothing sleeps")
     if stage.moderated:
         verdict.wrong_plans += await wrong_answers(settings)
     show(f"\n## {stage.name}")

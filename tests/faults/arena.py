@@ -6,21 +6,28 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from app.local.kafka import KafkaCluster
+from app.policy.tools import ApproveRules
 from app.settings import Settings
-from tests.faults.load import Ask, Load, paced_question, tool_question
+from tests.faults.load import Ask, Load, paced_question, sleeping_question, tool_question
 from tests.faults.outcomes import Place, wrong_errors, wrong_letters
 from tests.faults.replay import Replay
-from tests.faults.tool_programs import ToolPrograms
+from tests.faults.tool_programs import DeskPrograms, Programs, ToolPrograms
 from tests.faults.verdict import Key, Verdict, judge, read_topic
 from tests.faults.watch import Watch
 from tests.faults.worker_process import WorkerProcess
 
 SETTLE_S = 180.0
+
+_PROGRAMS: Mapping[Ask, tuple[type[Programs], ...]] = {
+    tool_question: (ToolPrograms,),
+    sleeping_question: (ToolPrograms, DeskPrograms),
+}
+"""Those that do what is asked for."""
 
 Policies = Callable[[random.Random], str]
 """The text of the policy file of a worker that starts."""
@@ -37,12 +44,14 @@ class Arena:
         skew_s: float = 0.0,
         policies: Policies | None = None,
         always: str = "",
+        approvals: ApproveRules | None = None,
     ) -> None:
-        """`always` is a plug of every worker."""
+        """`always` is a plug of every worker; `approvals` are those of the policies."""
+        self.approvals = approvals
         self._always = always
         self._skew_s = skew_s
         self._policies = policies
-        self.programs: ToolPrograms | None = None
+        self.programs: list[Programs] = []
         self.cluster = cluster
         self.settings = settings
         self.folder = folder
@@ -136,11 +145,12 @@ class Arena:
 
     async def verdict(self) -> Verdict:
         paced = self.settings.engine == "paced"
-        verdict = await judge(self.settings, paced=paced, replay=None if paced else Replay(self.settings))
+        replay = None if paced else Replay(self.settings)
+        verdict = await judge(self.settings, paced=paced, replay=replay, approvals=self.approvals)
         verdict.changed += self.misread
         verdict.wrong_rows += self.wrong_rows
         verdict.wrong_errors = wrong_errors(self.errors_due, verdict.errors)
-        optional = set() if self.programs is None else self.programs.wrong
+        optional = set().union(*(one.wrong for one in self.programs))
         letters = await read_topic(self.settings, "dead-letters")
         verdict.wrong_letters = wrong_letters(self.letters_due, letters, optional)
         return verdict
@@ -160,6 +170,7 @@ async def arena(
     rows: Callable[[], Awaitable[list[Key]]] | None = None,
     policies: Policies | None = None,
     always: str = "",
+    approvals: ApproveRules | None = None,
     load_of: type[Load] = Load,
 ) -> AsyncIterator[Arena]:
     """An arena in which answers are under way; at its end the load stops and every request gets its time to end.
@@ -168,12 +179,13 @@ async def arena(
     """
     async with Watch(settings) as watch:
         load = load_of(settings, per_s=per_s, users=users, skew_s=skew_s, ask=ask)
-        place = Arena(cluster, settings, folder, load, watch, skew_s, policies, always)
+        place = Arena(cluster, settings, folder, load, watch, skew_s, policies, always, approvals)
         for number in range(workers):
             place.start(f"w{number}")
         tending = asyncio.create_task(place.tend())
         try:
-            async with _programs(settings, ask) as place.programs:
+            async with AsyncExitStack() as stack:
+                place.programs = [await stack.enter_async_context(one(settings)) for one in _PROGRAMS.get(ask, ())]
                 async with load:
                     await place.speaking()
                     yield place
@@ -185,13 +197,3 @@ async def arena(
                 await tending
             for worker in place.workers.values():
                 worker.kill()
-
-
-@asynccontextmanager
-async def _programs(settings: Settings, ask: Ask) -> AsyncIterator[ToolPrograms | None]:
-    """Programs that run the tools that are asked for."""
-    if ask is not tool_question:
-        yield None
-        return
-    async with ToolPrograms(settings) as programs:
-        yield programs

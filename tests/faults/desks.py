@@ -11,7 +11,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.features.tool_rounds import CANCELLED
 from app.features.waits.approvals import NOT_APPROVED, NOT_ASKED
@@ -20,7 +20,9 @@ from app.wire.audit import AuditAction, AuditRecord
 from app.wire.codec import decode
 from app.wire.tool_records import ToolCallRecord
 from app.wire.waits import WaitRecord
-from tests.faults.verdict import Fetched, Key
+
+if TYPE_CHECKING:
+    from tests.faults.verdict import Fetched, Key
 
 DESK = "desk"
 MADE = {"approved", "edited"}
@@ -157,14 +159,14 @@ def wrong_approvals(
                 yield f"{where} is asked, and its answer has ended as {ended[key]}"
 
 
-def results_of(
-    audit: Iterable[Fetched], controls: Iterable[Fetched], rules: ApproveRules
-) -> dict[Key, dict[str, tuple[str, ...]]]:
-    """What the model may read as the results of calls that were asked for and not made."""
+def results_of(audit: Iterable[Fetched], controls: Iterable[Fetched]) -> dict[Key, dict[str, tuple[str, ...]]]:
+    """What the model may read as the results of calls that were asked for, and not made as it has written them."""
     said = decisions_in(controls)
     found: defaultdict[Key, dict[str, tuple[str, ...]]] = defaultdict(dict)
     for key, ones in approvals_of(audit)[0].items():
         for call, one in ones.items():
+            if one.outcome == "approved":
+                continue
             first = said[call][0][1] if call in said else {}
             reason = f": {first['reason']}" if first.get("reason") else ""
             texts = {

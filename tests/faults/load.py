@@ -15,12 +15,14 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from app.settings import Settings
+from tests.faults.tool_verdict import APPROVED_TOOL
 
 Ask = Callable[[int, str], dict[str, object]]
 """What is asked in the request of this number by this user; its id and its user are put before it."""
 
 TOOLS = [{"type": "function", "function": {"name": "look_up"}}]
 """With tools, the paced engine ends an answer in a call."""
+TWO_TOOLS = [*TOOLS, {"type": "function", "function": {"name": APPROVED_TOOL}}]
 
 SHOP = (
     "Hi, my name is Nina. Where is my order {number}?",
@@ -74,6 +76,18 @@ def tool_question(number: int, user: str) -> dict[str, object]:
         "tool_mode": "kafka",
         "tool_timeout_ms": 4000,
     }
+
+
+def sleeping_question(number: int, user: str) -> dict[str, object]:
+    """What waits for results of tools, for approvals, or until a time; every other one alone in its conversation.
+
+    The others have at most eight in theirs: a turn that ends when its conversation has forgotten it is its last one.
+    """
+    said = {"prompt": f"question {number} of {user}", "max_tokens": 20, "conversation_id": f"t{number // 192}"}
+    if number % 8 == 5:
+        return {**said, "not_before": time.time_ns() // 1_000_000 + 3000}
+    alone = {"conversation_id": f"c{number}"} if number % 2 else {}
+    return {**said, **alone, "tools": TWO_TOOLS, "tool_mode": "kafka", "tool_timeout_ms": 6000}
 
 
 def shop_question(number: int, _user: str) -> dict[str, object]:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -24,9 +24,15 @@ from app.delivery.clients import Clients
 from app.delivery.commits.commit import GroupCommitter
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.tokens import TokenLog
+from app.wire.event import WAITING
 from models.interface.generation import Delta, Failure, StreamEvent
+from models.served import paced
 from models.served.paced import VERSION, PacedStream
+from tables.asleep import Part, Sleep
+from tables.records import RowChange, Table, prefix_of
 from tables.store import PartitionStore
+from tests.faults.load import TWO_TOOLS
+from tests.faults.tool_verdict import call_of
 
 BROKER_PORTS = {
     int(address.rsplit(":", 1)[1]) for address in os.environ.get("PARLEY_BROKER", "").split(";") if ":" in address
@@ -162,6 +168,43 @@ def model_fails(_at: int) -> None:
     PacedStream.__aiter__ = patched  # type: ignore[method-assign]
 
 
+def _kill_before_head(at: int, state: Sleep) -> None:
+    def counts(_store: PartitionStore, changes: Sequence[RowChange], *_: Any, **__: Any) -> bool:
+        prefix, word = prefix_of(Part.WAIT.value), f'"{state.value}"'.encode()
+        heads = [one for one in changes if one.table is Table.ASLEEP and one.key.startswith(prefix)]
+        return any(word in (one.value or b"") for one in heads)
+
+    _before(PartitionStore, "apply", at, _die, counts)
+
+
+def kill_asleep(at: int) -> None:
+    """An answer is asleep in Kafka, and RocksDB does not know."""
+    _kill_before_head(at, Sleep.ASLEEP)
+
+
+def kill_woken(at: int) -> None:
+    """The record that wakes an answer is committed, and RocksDB does not know."""
+    _kill_before_head(at, Sleep.AWAKE)
+
+
+def kill_waiting(at: int) -> None:
+    """The notice that an answer waits is handed to the producer, and it is not asleep yet."""
+    notice, countdown = AnswerLog.notice, Countdown(at)
+
+    async def patched(log: AnswerLog, code: str, *args: Any, **options: Any) -> None:
+        await notice(log, code, *args, **options)
+        if code == WAITING and countdown.due():
+            _die()
+
+    AnswerLog.notice = patched  # type: ignore[method-assign, assignment]
+
+
+def two_tools(_at: int) -> None:
+    """Of two tools, an answer calls the one that its prompt determines."""
+    names = [tool["function"]["name"] for tool in TWO_TOOLS]
+    paced.called = lambda prompt, index: call_of(prompt, index, names)
+
+
 PLUGS = {
     plug.__name__: plug
     for plug in (
@@ -176,6 +219,10 @@ PLUGS = {
         through_proxy,
         no_transactions,
         model_fails,
+        kill_asleep,
+        kill_woken,
+        kill_waiting,
+        two_tools,
     )
 }
 

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import random
 
+import msgspec
+
+from app.policy.tools import ApproveRules
+from tests.faults.desks import DESK
+from tests.faults.tool_verdict import APPROVED_TOOL
+
 _MODELS = """
 [models.small]
 path = "small"
@@ -40,6 +46,20 @@ ttl_s = {ttl_s}
 [recall]
 budget_ms = {budget_ms}
 """
+
+_SLEEPS = """
+[waits]
+park_after_s = {park_after_s}
+[tools.{tool}]
+approve = {{ by = "{by}", within_s = {within_s}, otherwise = "{otherwise}" }}
+"""
+APPROVALS = ApproveRules(by=DESK, within_s=6.0)
+
+
+def sleeping_policy(chance: random.Random) -> str:
+    """Answers that wait fall asleep, at once or after some seconds."""
+    park_after_s = chance.choice((0.05, 0.5, 2.0))
+    return _SLEEPS.format(tool=APPROVED_TOOL, park_after_s=park_after_s, **msgspec.structs.asdict(APPROVALS))
 
 
 def some_policy(chance: random.Random) -> str:

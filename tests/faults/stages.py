@@ -11,13 +11,33 @@ from pathlib import Path
 
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
+from app.policy.tools import ApproveRules
 from tests.faults import engine_faults, milvus_faults
 from tests.faults.arena import Policies
-from tests.faults.faults import KILLS, OTHERS, Fault, KillInside, RebalanceStorm, RollingRestart, Zombie
-from tests.faults.load import Ask, decided_question, long_question, paced_question, shop_question, tool_question
+from tests.faults.faults import (
+    KILLS,
+    OTHERS,
+    DataStale,
+    DataWiped,
+    Fault,
+    KillInside,
+    KillWorker,
+    RebalanceStorm,
+    RollingRestart,
+    Zombie,
+)
+from tests.faults.load import (
+    Ask,
+    decided_question,
+    long_question,
+    paced_question,
+    shop_question,
+    sleeping_question,
+    tool_question,
+)
 from tests.faults.moderation_server import moderation_policy
 from tests.faults.poison import Oversize, Poison
-from tests.faults.policies import some_policy
+from tests.faults.policies import APPROVALS, sleeping_policy, some_policy
 from tests.faults.proxy import Proxy
 from tests.faults.readers import AbsentReader, SlowReader
 
@@ -41,6 +61,8 @@ class Stage:
     """A plug of every worker."""
     policies: Policies | None = None
     """The policy file of a worker; another one at each of its starts."""
+    approvals: ApproveRules | None = None
+    """Those of the policy."""
     moderated: bool = False
     """Answers are judged, and some are blocked."""
 
@@ -120,6 +142,26 @@ TOOLS = Stage(
     tool_question,
     per_s=3.0,
     users=24,
+)
+SLEEPING = Stage(
+    "answers that sleep",
+    {**PACED.settings, "paced_tokens_per_s": 20.0},
+    (
+        (6.0, KillWorker()),
+        (1.0, KillInside("kill_in_transaction", 30)),
+        (1.0, KillInside("kill_after_commit", 30)),
+        (1.0, KillInside("kill_after_done", 10)),
+        (2.0, KillInside("kill_waiting", 10)),
+        (2.0, KillInside("kill_asleep", 10)),
+        (2.0, KillInside("kill_woken", 10)),
+    ),
+    (Zombie(), RebalanceStorm(), DataWiped(), DataStale()),
+    sleeping_question,
+    per_s=3.0,
+    users=24,
+    always="two_tools",
+    policies=sleeping_policy,
+    approvals=APPROVALS,
 )
 ROUTES = Stage(
     "routes",

@@ -15,11 +15,20 @@ from tests.conftest import NewSettings
 from tests.faults import engine_plugs, foreign, plugs
 from tests.faults.arena import arena
 from tests.faults.faults import BrokerKilled, Fault, KillInside, KillWorker, RebalanceStorm, Zombie
-from tests.faults.load import decided_question, long_question, paced_question, shop_question, tool_question
+from tests.faults.load import (
+    decided_question,
+    long_question,
+    paced_question,
+    shop_question,
+    sleeping_question,
+    tool_question,
+)
 from tests.faults.moderation_server import moderation_policy
 from tests.faults.moderation_verdict import wrong_answers
 from tests.faults.poison import Poison
-from tests.faults.policies import some_policy
+from tests.faults.policies import APPROVALS, sleeping_policy, some_policy
+from tests.faults.races import race
+from tests.faults.unslept import Unslept
 
 
 async def inflict(
@@ -83,6 +92,44 @@ async def test_calls_over_kafka_are_made_once_and_their_results_count_once_howev
     await inflict(
         kafka, settings, tmp_path, KillWorker(), KillInside("kill_after_commit", 10), ask=tool_question, per_s=3.0
     )
+
+
+@pytest.mark.timeout(600)
+async def test_answers_that_sleep_lose_nothing_and_make_the_calls_that_were_approved_however_workers_end(
+    kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
+) -> None:
+    settings = (await settings_of(new_settings)).model_copy(update={"paced_tokens_per_s": 20.0})
+    async with arena(
+        kafka,
+        settings,
+        tmp_path,
+        ask=sleeping_question,
+        users=8,
+        per_s=4.0,
+        policies=sleeping_policy,
+        always="two_tools",
+        approvals=APPROVALS,
+    ) as place:
+        for fault in (KillInside("kill_asleep", 4), KillInside("kill_woken", 4)):
+            await fault.inflict(place)
+            await place.speaking()
+    verdict = await place.verdict()
+    again = await Unslept(settings, tmp_path / "again", "two_tools").wrong()
+    assert verdict.clean, verdict.line()
+    assert not place.exits, place.exits
+    assert verdict.sleeps >= 20, verdict.line()
+    assert again.asked >= 5
+    assert not again.changed
+
+
+@pytest.mark.timeout(600)
+async def test_the_first_of_two_decisions_counts_however_close_they_are(
+    kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
+) -> None:
+    settings = (await settings_of(new_settings)).model_copy(update={"paced_tokens_per_s": 1000.0})
+    raced = await race(settings, tmp_path, calls=60, kills=1)
+    assert not raced.wrong
+    assert raced.calls == 60
 
 
 @pytest.mark.timeout(600)

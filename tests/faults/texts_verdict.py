@@ -141,8 +141,11 @@ def _turns_now(
 
     if request.get("tool_mode") == "kafka":
         calls = topics.calls.get(key, ())
+        tools = [tool["function"]["name"] for tool in request["tools"]]
         reasons = bool(request.get("reasoning_effort"))
-        yield from possible_turns(build, turn, request["max_tokens"], tokens, calls, topics, reasons=reasons)
+        yield from possible_turns(
+            build, turn, request["max_tokens"], tokens, calls, topics, tools=tools, reasons=reasons
+        )
     elif (results := request.get("tool_results")) and seen[0]:
         if are_words(tokens, build(), authors):
             yield PastTurn(seen[0][-1].prompt, turn.answer, _with_results(seen[0][-1], results))

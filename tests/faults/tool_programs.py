@@ -1,21 +1,28 @@
-"""Programs that run tools: they answer calls soon, late, several times, with rubbish, or not at all."""
+"""Programs beside Parley that read a topic and write another one: those that run tools, and desks that approve calls.
+
+Calls are answered soon, late, several times, with rubbish, or not at all.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.tool_records import ToolCallRecord
+from app.wire.waits import WaitRecord
+from tests.faults.desks import Deciders
+from tests.faults.verdict import Fetched
 
 LATE_S = 3.0
 
@@ -54,15 +61,21 @@ def _result(call: ToolCallRecord, content: str, **other: str) -> bytes:
     return json.dumps({**{name: getattr(call, name) for name in names}, "content": content, **other}).encode()
 
 
-class ToolPrograms:
-    """Reads the calls of a cluster, and answers them as planned, for as long as it is entered."""
+class Programs(ABC):
+    """Reads a topic for as long as it is entered, and sends to another one what is planned about its records."""
 
-    def __init__(self, settings: Settings, seed: int = 7) -> None:
+    reads: ClassVar[str]
+    writes: ClassVar[str]
+
+    def __init__(self, settings: Settings) -> None:
         self.wrong: set[tuple[str, int, int]] = set()
-        """Places of results that become dead letters."""
+        """Places of records that may become dead letters."""
         self._settings = settings
-        self._chance = random.Random(seed)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    def planned(self, record: Fetched) -> Iterator[tuple[str, Planned]]:
+        """What is sent because of a record, and for which user."""
 
     async def __aenter__(self) -> Self:
         options = self._settings.cluster.options()
@@ -70,7 +83,7 @@ class ToolPrograms:
         self._producer = AIOKafkaProducer(**options, enable_idempotence=True, request_timeout_ms=600_000)
         await self._consumer.start()
         await self._producer.start()
-        topic = self._settings.topic("tool-calls")
+        topic = self._settings.topic(self.reads)
         self._consumer.assign([TopicPartition(topic, number) for number in range(self._settings.partitions)])
         await self._consumer.seek_to_beginning()
         self._reading = asyncio.create_task(self._read())
@@ -88,14 +101,57 @@ class ToolPrograms:
 
     async def _read(self) -> None:
         async for record in self._consumer:
-            call = decode(ToolCallRecord, record.value, record.headers)
-            for one in planned(call, self._chance, self._settings.max_prompt_bytes):
-                task = asyncio.create_task(self._send(call.user_id.encode(), one))
+            for user, one in self.planned(record):
+                task = asyncio.create_task(self._send(user.encode(), one))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
     async def _send(self, key: bytes, one: Planned) -> None:
         await asyncio.sleep(one.after_s)
-        sent = await self._producer.send_and_wait(self._settings.topic("tool-results"), one.value, key=key)
+        sent = await self._producer.send_and_wait(self._settings.topic(self.writes), one.value, key=key)
         if one.is_wrong:
             self.wrong.add((sent.topic, sent.partition, sent.offset))
+
+
+class ToolPrograms(Programs):
+    """Answers calls."""
+
+    reads, writes = "tool-calls", "tool-results"
+
+    def __init__(self, settings: Settings, seed: int = 7) -> None:
+        super().__init__(settings)
+        self._chance = random.Random(seed)
+
+    def planned(self, record: Fetched) -> Iterator[tuple[str, Planned]]:
+        call = decode(ToolCallRecord, record.value, record.headers)
+        for one in planned(call, self._chance, self._settings.max_prompt_bytes):
+            yield call.user_id, one
+
+
+class DeskPrograms(Programs):
+    """Decides about calls that wait for an approval."""
+
+    reads, writes = "waits", "controls"
+
+    def __init__(self, settings: Settings, seed: int = 7) -> None:
+        super().__init__(settings)
+        self._deciders = Deciders(random.Random(seed), erases=False)
+
+    def planned(self, record: Fetched) -> Iterator[tuple[str, Planned]]:
+        state = None if record.value is None else decode(WaitRecord, record.value)
+        for one in self._deciders.planned(state):
+            yield one.value["user_id"], Planned(one.after_s, json.dumps(one.value).encode(), one.is_wrong)
+
+
+class RecordedPrograms(Programs):
+    """Answers calls at once, each with the content that it had before."""
+
+    reads, writes = "tool-calls", "tool-results"
+
+    def __init__(self, settings: Settings, contents: Mapping[str, str]) -> None:
+        super().__init__(settings)
+        self._contents = contents
+
+    def planned(self, record: Fetched) -> Iterator[tuple[str, Planned]]:
+        call = decode(ToolCallRecord, record.value, record.headers)
+        yield call.user_id, Planned(0.0, _result(call, self._contents[call.tool_call_id]))

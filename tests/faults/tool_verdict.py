@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from app.delivery.resume.answer_log import call_id
@@ -26,6 +26,9 @@ NOBODY: Mapping[Key, Mapping[str, Sequence[str]]] = MappingProxyType({})
 Build = Callable[[Sequence[ChatMessage]], Sequence[int]]
 """From the steps after the question to the ids of the prompt."""
 
+APPROVED_TOOL = "refund"
+"""Its calls need an approval, where any do."""
+
 _EARLY_MS = 2000
 """A result this long before its call expires must count, or, of a short time, in its first three quarters."""
 
@@ -39,9 +42,9 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class ToolTopics:
     """`calls` by request, in the order of their numbers; `results` has the first of each call; `wrong` are requests
-    with calls that are on the topic twice, or that have another id than they must have. `asked` are those that wait
-    for an approval: what the model may read as the result of one that is not made. `calls` has them, too, without
-    arguments.
+    with calls that are on the topic twice, or that have another id than they must have. `asked` are those that have
+    waited for an approval and were not made as the model wrote them: what it may read as the result of one that is not
+    made. `calls` has them, too, without arguments.
     """
 
     calls: dict[Key, list[ToolCallRecord]] = field(default_factory=lambda: defaultdict(list))
@@ -55,6 +58,7 @@ def read_tool_topics(
     results: Iterable,
     settings: Settings,
     asked: Mapping[Key, Mapping[str, Sequence[str]]] = NOBODY,
+    approved_tool: str = "look_up",
 ) -> ToolTopics:
     topics = ToolTopics(asked=asked)
     for record in calls:
@@ -62,7 +66,7 @@ def read_tool_topics(
         topics.calls[call.user_id, call.request_id].append(call)
     for key, ones in asked.items():
         made_ids = {call.tool_call_id for call in topics.calls.get(key, ())}
-        topics.calls[key] += [_not_made(key, one) for one in ones if one not in made_ids]
+        topics.calls[key] += [_not_made(key, one, approved_tool) for one in ones if one not in made_ids]
         numbers = {call_id(*key, number): number for number in range(len(topics.calls[key]))}
         topics.calls[key].sort(key=lambda call, numbers=numbers: numbers.get(call.tool_call_id, len(numbers)))
     for key, made in topics.calls.items():
@@ -81,10 +85,16 @@ def read_tool_topics(
     return topics
 
 
-def _not_made(key: Key, call_id: str) -> ToolCallRecord:
+def call_of(prompt: Sequence[int], index: int, names: Sequence[str]) -> ModelCall:
+    """The call that the paced engine makes of these tools; of two, either one (tests/faults/plugs.py)."""
+    call = called(prompt, index)
+    return call if len(names) < 2 else replace(call, name=names[word(prompt, index)[0] % len(names)])
+
+
+def _not_made(key: Key, call_id: str, name: str) -> ToolCallRecord:
     return ToolCallRecord(
         tool_call_id=call_id,
-        name="look_up",
+        name=name,
         arguments="",
         user_id=key[0],
         request_id=key[1],
@@ -102,6 +112,7 @@ def possible_turns(
     calls: Sequence[ToolCallRecord],
     topics: ToolTopics,
     *,
+    tools: Sequence[str],
     reasons: bool,
 ) -> Iterator[PastTurn]:
     """The turns that may be remembered of such an answer; none if the engine cannot have written it.
@@ -129,7 +140,8 @@ def possible_turns(
             return
         call = calls[number]
         is_asked = call.tool_call_id in topics.asked.get(key, {})
-        if not is_asked and called(prompt, length) != ModelCall(call.name, call.arguments):
+        expected = call_of(prompt, length, tools)
+        if (call.name, call.arguments if not is_asked else expected.arguments) != (expected.name, expected.arguments):
             return
         asked = ChatMessage("assistant", text, calls=(ModelCall(call.name, call.arguments, call.tool_call_id),))
         for content in _outcomes(call, topics, is_last=is_stopped and number == len(calls) - 1):

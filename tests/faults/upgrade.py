@@ -3,7 +3,8 @@
     python -m tests.faults.upgrade REF [--seconds 8]
 
 REF is a commit of this repository. Its workers and those of the checkout take turns, each killed while it answers, in
-one data directory; at the end one of each runs side by side. What the topics hold afterwards is judged as after faults.
+one data directory; then one of each runs side by side. When all are new, `[waits]` is switched on, and workers are
+killed among answers that sleep. What the topics hold afterwards is judged as after faults.
 """
 
 from __future__ import annotations
@@ -21,13 +22,20 @@ from pathlib import Path
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from tests.faults.load import Load, plain_question
+from tests.faults.load import Load, plain_question, tool_question
+from tests.faults.tool_programs import ToolPrograms
 from tests.faults.verdict import judge
 from tests.faults.watch import Watch
 from tests.faults.worker_process import ROOT, WorkerProcess
 
 PARTITIONS = 4
 SETTLE_S = 120.0
+
+
+def question(number: int, user: str) -> dict[str, object]:
+    """One in four calls tools over Kafka. A conversation has eight turns at most, and forgets none that waits."""
+    asked = tool_question(number, user) if number % 4 == 1 else plain_question(number, user)
+    return {**asked, "conversation_id": f"t{number // 256}"}
 
 
 @contextmanager
@@ -65,6 +73,18 @@ async def run_both(settings: Settings, versions: dict[str, Path], seconds: float
             await asyncio.sleep(seconds)
 
 
+async def sleep_through_kills(settings: Settings, seconds: float, folder: Path) -> None:
+    """`[waits]` is on."""
+    policy = folder / "policy.toml"
+    policy.write_text("[waits]\npark_after_s = 0.2\n")
+    own = settings.model_copy(update={"policy": policy})
+    for number in range(2):
+        print("a worker whose answers sleep", flush=True)
+        with worker_of(ROOT, own, folder / f"sleeps-{number}.log") as worker:
+            await asyncio.to_thread(worker.wait_owning, PARTITIONS)
+            await asyncio.sleep(seconds)
+
+
 async def main(ref: str, seconds: float, folder: Path) -> int:
     kafka = KafkaCluster(folder / "kafka")
     await asyncio.to_thread(kafka.start)
@@ -81,11 +101,13 @@ async def main(ref: str, seconds: float, folder: Path) -> int:
         await create_topics(settings)
         with checked_out(ref, folder) as tree:
             versions = {"old": tree, "new": ROOT}
-            async with Watch(settings) as watch:
-                async with Load(settings, per_s=5.0, ask=plain_question) as load:
+            async with Watch(settings) as watch, ToolPrograms(settings):
+                async with Load(settings, per_s=5.0, users=32, ask=question) as load:
                     await take_turns(settings, versions, seconds, folder)
                     await run_both(settings, versions, seconds, folder)
-                with worker_of(ROOT, settings, folder / "last.log") as last:
+                    await sleep_through_kills(settings, seconds, folder)
+                last_settings = settings.model_copy(update={"policy": folder / "policy.toml"})
+                with worker_of(ROOT, last_settings, folder / "last.log") as last:
                     await asyncio.to_thread(last.wait_owning, PARTITIONS)
                     async with asyncio.timeout(SETTLE_S):
                         while load.asked - watch.ended:
@@ -93,6 +115,9 @@ async def main(ref: str, seconds: float, folder: Path) -> int:
                     await asyncio.sleep(2.0)
         verdict = await judge(settings, audited=False)  # the older version may not write it
         print(verdict.line())
+        if not verdict.sleeps:
+            print("nothing has slept")
+            return 1
         return 0 if verdict.clean else 1
     finally:
         kafka.kill()

@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from app.policy.tools import ApproveRules
 from app.private.mask import NO_MASK, Mask
 from app.private.value import PrivateValue
 from app.reader import ReaderRule
@@ -37,14 +38,17 @@ from app.wire.event import (
     TokenEvent,
 )
 from app.wire.ids import partition_for
+from app.wire.tool_records import ToolCallRecord
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason
 from tables.records import Table
 from tests.faults.audit_verdict import wrong_audit
+from tests.faults.desks import results_of, wrong_approvals
 from tests.faults.plan_verdict import is_as_decided, wrong_memories, wrong_repeats
 from tests.faults.reasoning_verdict import is_split
 from tests.faults.texts_verdict import judge_texts
-from tests.faults.tool_verdict import ToolTopics, read_tool_topics
+from tests.faults.tool_verdict import APPROVED_TOOL, ToolTopics, read_tool_topics
+from tests.faults.waits_topic import begun_early, slept_by, timed_in, wrong_waits
 
 Key = tuple[str, str]
 Masks = Callable[[str, Iterable[PrivateValue]], Mask]
@@ -66,6 +70,7 @@ FAULTS = (
     "wrong_calls",
     "wrong_plans",
     "wrong_audit",
+    "wrong_waits",
 )
 
 
@@ -107,6 +112,8 @@ class Verdict:
     refused: int = 0
     calls: int = 0
     """Calls of tools over Kafka."""
+    sleeps: int = 0
+    """Records that have woken an answer, or a request whose time had come."""
     lost: list[Key] = field(default_factory=list)
     duplicate_turns: list[Key] = field(default_factory=list)
     gaps: list[Key] = field(default_factory=list)
@@ -130,6 +137,8 @@ class Verdict:
     errors: Counter[str] = field(default_factory=Counter)
     """Answers that ended in an error, by its code."""
     wrong_audit: list[str] = field(default_factory=list)
+    wrong_waits: list[str] = field(default_factory=list)
+    """Answers that slept and were not woken as often, or are told as open; calls that were not made as was decided."""
     wrong_errors: list[Key] = field(default_factory=list)
     """Error events without a cause, and missing ones."""
     wrong_letters: list[Key] = field(default_factory=list)
@@ -164,7 +173,12 @@ class Verdict:
 
     def line(self) -> str:
         seen = f"{self.requests} requests, {self.answered} answered, {self.turns} turns, {self.events} events"
-        kinds = {"calls": self.calls, "plans": len(self.plans), "taken over": len(self.takeovers)}
+        kinds = {
+            "calls": self.calls,
+            "sleeps": self.sleeps,
+            "plans": len(self.plans),
+            "taken over": len(self.takeovers),
+        }
         kinds |= {"repeated": self.repeated, "turns recalled": self.recalled}
         seen += "".join(f", {count} {kind}" for kind, count in kinds.items() if count)
         seen += f", {self.epochs} epochs, {self.resumed} resumed, {self.late_events} late events dropped"
@@ -196,19 +210,37 @@ async def read_topic(settings: Settings, topic: str) -> list[Fetched]:
 
 
 async def judge(
-    settings: Settings, *, paced: bool = True, replay: Replay | None = None, audited: bool = True
+    settings: Settings,
+    *,
+    paced: bool = True,
+    replay: Replay | None = None,
+    audited: bool = True,
+    approvals: ApproveRules | None = None,
 ) -> Verdict:
-    """`audited`: all workers write `audit`."""
+    """`audited`: all workers write `audit`. `approvals`: those that calls of `APPROVED_TOOL` need."""
     requests, tokens, turns = [await read_topic(settings, topic) for topic in ("requests", "tokens", "turns")]
     calls, results = [await read_topic(settings, topic) for topic in ("tool-calls", "tool-results")]
-    topics = read_tool_topics(calls, results, settings)
-    verdict = judge_records(requests, tokens, turns, settings, paced=paced, topics=topics)
+    waits, controls, audit = [await read_topic(settings, topic) for topic in ("waits", "controls", "audit")]
+    topics = read_tool_topics(calls, results, settings, results_of(audit, controls), APPROVED_TOOL)
+    verdict = judge_records(
+        requests, tokens, turns, settings, paced=paced, topics=topics, slept=slept_by(waits), timed=timed_in(waits)
+    )
+    verdict.wrong_waits += [*begun_early(requests, tokens), *wrong_waits(waits, requests, tokens, ())]
+    verdict.sleeps = sum(dict(record.headers).get(WOKEN) is not None for record in requests)
+    if approvals is not None:
+        ended = {(one.user_id, one.request_id): str(one.finish_reason) for one in map(turn_of, turns)}
+        made = [one for one in calls if decode(ToolCallRecord, one.value, one.headers).name == APPROVED_TOOL]
+        verdict.wrong_waits += wrong_approvals(audit, controls, made, ended, approvals)
     if audited:
         heads = await read_topic(settings, f"{settings.app_id}-{Table.AUDIT.value}-changelog")
-        verdict.wrong_audit += wrong_audit(await read_topic(settings, "audit"), heads, verdict.asked_at)
+        verdict.wrong_audit += wrong_audit(audit, heads, verdict.asked_at)
     if replay is not None:
         verdict.changed += await replay(requests, tokens, turns)
     return verdict
+
+
+def turn_of(record: Fetched) -> Turn:
+    return decode(Turn, record.value, record.headers)
 
 
 def judge_records(
@@ -392,7 +424,7 @@ def _end_of(event: TokenEvent) -> tuple[object, ...]:
 def _judge_turns(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, Turn]:
     turns: dict[Key, Turn] = {}
     for record in records:
-        turn = decode(Turn, record.value, record.headers)
+        turn = turn_of(record)
         key = (turn.user_id, turn.request_id)
         if key in turns:
             verdict.duplicate_turns.append(key)

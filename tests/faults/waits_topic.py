@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from app.features.waits.wake import WOKEN
 from app.wire.codec import decode
@@ -14,7 +15,9 @@ from app.wire.event import WAITING, TokenEvent
 from app.wire.waits import WaitRecord
 from models.interface.generation import FinishReason
 from tables.asleep import Sleep
-from tests.faults.verdict import Fetched, Key
+
+if TYPE_CHECKING:
+    from tests.faults.verdict import Fetched, Key
 
 
 def slept_by(entries: Iterable[Fetched]) -> dict[Key, dict[str, int]]:
@@ -58,7 +61,7 @@ def wrong_waits(
     """Each answer that has slept has ended, and was woken as often as it fell asleep."""
     told = (decode(TokenEvent, one.value, one.headers) for one in events)
     said = {(event.user_id, event.request_id) for event in told}
-    slept, newest = Counter[Key](), dict[Key, str]()
+    slept, newest = Counter[tuple[str, str]](), dict[tuple[str, str], str]()
     for entry in entries:
         user, request_id = json.loads(entry.key or b"")
         before = newest.get((user, request_id))

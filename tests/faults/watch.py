@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 from app.reader import ReaderRule
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.event import EventType, TokenEvent
+from app.wire.event import WAITING, EventType, TokenEvent
 from tests.faults.verdict import Key
 
 
@@ -90,10 +90,18 @@ class Watch:
                 if self.rule.read(record.partition, record.offset, event) is None:
                     continue
                 key = (event.user_id or "", event.request_id or "")
-                if event.type is EventType.NOTICE:
+                if event.notice is not None and event.notice.code == WAITING:
+                    self._rest(key)
+                elif event.type is EventType.NOTICE:
                     self._resumed.add(key)
                 else:
                     self._take(key, event)
+
+    def _rest(self, key: Key) -> None:
+        """The answer waits, and has nothing to say until it wakes."""
+        self.open.discard(key)
+        self._silenced.discard(key)
+        self._last.pop(key, None)
 
     def _take(self, key: Key, event: TokenEvent) -> None:
         now, epoch = time.monotonic(), event.epoch or 0

@@ -226,7 +226,7 @@ class Findings:
 
     def _results_of_asked(self) -> Mapping[Key, Mapping[str, Sequence[str]]]:
         rules = self._sim.conditions.approvals
-        return NOBODY if rules is None else results_of(self._read("audit"), self._read("controls"), rules)
+        return NOBODY if rules is None else results_of(self._read("audit"), self._read("controls"))
 
     def _wrong_audit(self) -> list[str]:
         heads = self._read(changelog_topic(self._sim.settings(), Table.AUDIT))
