@@ -56,11 +56,11 @@ class Requests:
         ownership, sleeper, arrived = partition.ownership, None, record
         at = asked_at(record, ownership.clock)
         try:
-            request = self._read(record)
+            request = self.read(record)
             key = (request.user_id, request.request_id)
             if ownership.sleepers.some.is_set() and (sleeper := ownership.sleepers.get(key)) is not None:
                 record = record_of(sleeper, record)
-                request = self._read(record)
+                request = self.read(record)
         except WireError as error:
             self._refuse(partition, record, error, at)
             return
@@ -77,7 +77,7 @@ class Requests:
             partition.lanes.withdraw(inflight.accepted.conversation, inflight)
             partition.spawn(self.containment.end_contained(partition, inflight, error))
 
-    def _read(self, record: Record) -> Request:
+    def read(self, record: Record) -> Request:
         """The valid request in the record; raises `WireError`."""
         try:
             record.check_readable()
@@ -108,6 +108,7 @@ class Requests:
         is_for_later = accepted.request.not_before is not None and stop.reason is None
         if is_for_later and self.features.timers.holds(partition, inflight, partial(self._admit, partition, inflight)):
             return
+        self.features.order.admit(partition, inflight, self.read)
         self.observer.admitted(partition.number, inflight)
         left_s = _left_s(accepted, ownership.clock.now())
         if left_s is not None and left_s <= 0:
@@ -124,7 +125,10 @@ class Requests:
         accepted, lanes = inflight.accepted, partition.lanes
         request = accepted.request
         payers = payers_of(request.tenant or "", request.user_id)
-        answer = partial(self.containment.answer, partition, inflight)
+        answer = self.features.order.after(inflight, partial(self.containment.answer, partition))
+        if self.features.order.rejects(inflight):
+            partition.spawn(answer(), about=accepted.record)
+            return
         lanes.add(accepted.conversation, inflight, answer, PRIORITIES[request.priority], payers)
         front = lanes.front(accepted.conversation)
         if front is not None and front is not inflight and front.is_committing:

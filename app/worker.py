@@ -164,8 +164,10 @@ class Worker:
         cancels = Cancels()
         self._turns = Turns(settings, self._index, UNOBSERVED if loaded.embedder is None else observer)
         self._controls = Controls(settings, cancels, self._turns, self.features.tools, self._forget)
+        requests = Requests(settings, containment, cancels, observer, self.features)
+        self._parks = partial(self.features.order.parks, read=requests.read)
         self.agents: dict[str, Receive] = {
-            REQUESTS: Requests(settings, containment, cancels, observer, self.features).receive,
+            REQUESTS: requests.receive,
             CONTROLS: self._controls.receive,
             TURNS: self._turns.receive,
         }
@@ -181,6 +183,9 @@ class Worker:
 
     def receive(self, partition: Partition, record: Record) -> None:
         self.agents[record.topic](partition, record)
+
+    def parks(self, partition: Partition, record: Record) -> bool:
+        return self._parks(partition, record)
 
     def owned(self, partition: Partition) -> None:
         for follower in self._followers:

@@ -134,7 +134,7 @@ def _kept(run: Run, end: TokenEvent, now: int) -> Kept:
         before=before_of(request),
         after=request.previous_request_id or "",
     )
-    is_remembered = not run.forgets and request.store and not request.is_raw
+    is_remembered = not run.forgets and run.stores and not request.is_raw
     is_empty = not (answer.index or answer.text or calls) and end.finish_reason in _BEFORE_ITS_BEGINNING
     kept = Kept(_turn(run, end, now), row if is_remembered else None, is_empty=is_empty)
     return kept.without_texts() if run.hides_turn else kept

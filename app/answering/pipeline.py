@@ -214,6 +214,8 @@ class Answering:
         answer = self.run.answer
         if isinstance(end, Failure):
             return await answer.error(code_of(end), end.message)
+        if self.run.inflight.before_end is not None:
+            end = await self.run.inflight.before_end(self.run, end)
         if end.reason is FinishReason.DEADLINE and answer.index == 0:  # an error, which has no usage
             self.run.spent += end.usage.prompt_tokens + end.usage.completion_tokens
             return await answer.error(ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the answer began")

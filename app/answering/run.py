@@ -110,7 +110,12 @@ class Run:
     @property
     def hides_turn(self) -> bool:
         """Whether the record of its turn has no texts."""
-        return self.forgets or not self.accepted.request.store
+        return self.forgets or not self.stores
+
+    @property
+    def stores(self) -> bool:
+        """Whether its turn is remembered and indexed: its sender wants that, and no later request rolls it back."""
+        return self.accepted.request.store and not self.answer.plan.rolled_back
 
     @property
     def forgets(self) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.delivery.accepted import Accepted, RequestKey
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import AttemptCount
 from app.delivery.stop_handle import StopHandle
 from app.wire.event import TokenEvent
+from models.interface.generation import End
 
 
 @dataclass(slots=True)
@@ -37,6 +39,7 @@ class InFlight:
     attempts: How often workers were lost with it.
     trace_headers: Added to every record that is written for it; an observer may replace them when it is admitted.
     on_commit: Called after its commit.
+    before_end: Called with the run before its end is written, and returns what is.
     """
 
     accepted: Accepted
@@ -46,6 +49,7 @@ class InFlight:
     answer: AnswerLog | None = None
     trace_headers: tuple[tuple[str, bytes], ...] = ()
     on_commit: list[Callable[[], None]] = field(default_factory=list)
+    before_end: Callable[[Any, End], Awaitable[End]] | None = None
 
     @property
     def key(self) -> RequestKey:

@@ -114,6 +114,9 @@ class Lanes(Generic[T]):
         """Whether an item waits for another one of its lane."""
         return len(self._lanes.get(lane, ())) > 1
 
+    def items(self, lane: Hashable) -> list[T]:
+        return [entry.item for entry in self._lanes.get(lane, ())]
+
     def front(self, lane: Hashable) -> T | None:
         """The item of the lane that runs or runs next."""
         entries = self._lanes.get(lane)

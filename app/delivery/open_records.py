@@ -249,7 +249,11 @@ class OpenRecords:
     def in_memory(self) -> list[Record]:
         """All open records that are not parked, in the order of their offsets. What is parked may have come again."""
         held = [record for of_topic in self._held.values() for record in of_topic.values()]
-        early = [record for record in self._early if record.topic != REQUESTS or not self._is_parked(record)]
+        early = [
+            record
+            for record in self._early
+            if record.topic != REQUESTS or not self.is_parked(record.key, record.offset)
+        ]
         return sorted([*held, *early], key=lambda record: record.offset)
 
     def inherit_parked(self, former: OpenRecords, first: int, finished: frozenset[int]) -> int:
@@ -269,9 +273,9 @@ class OpenRecords:
         self._want()
         return last + 1
 
-    def _is_parked(self, record: Record) -> bool:
-        parked = self._parked.get(record.key)
-        return parked is not None and record.offset in parked
+    def is_parked(self, user: bytes | None, offset: int) -> bool:
+        parked = self._parked.get(user)
+        return parked is not None and offset in parked
 
     def _has_room(self, payers: Payers) -> bool:
         return self._slots.refused(payers) is None and self._room.refused(payers) is None

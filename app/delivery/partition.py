@@ -75,6 +75,9 @@ class PartitionEvents(Protocol):
         parked ones. Must not block.
         """
 
+    def parks(self, partition: Partition, record: Record) -> bool:
+        """Whether a request beyond its user's share may be parked; called before it is."""
+
     def owned(self, partition: Partition) -> None:
         """An ownership has begun; open records are processed next."""
 
@@ -139,7 +142,8 @@ class Partition:
             if self.state is not State.OWNED:
                 self.records.add_early(record)
             elif self.ownership.open(record):
-                if self.records.exceeds(record) and not self.ownership.has_begun(record):
+                exceeds = self.records.exceeds(record) and not self.ownership.has_begun(record)
+                if exceeds and self._host.parks(self, record):
                     self.ownership.offsets[REQUESTS].park(record.offset)
                     self.records.park(record)
                 else:
@@ -191,6 +195,8 @@ class Partition:
 
     async def commit(self, commit: Commit, *, urgent: bool = False) -> None:
         """Commit what a record leaves behind. Raises `LostError` if the ownership ends first."""
+        if commit.record is not None and commit.record.offset < 0:  # of an answer that ends from its rows
+            commit = dataclasses.replace(commit, record=None)
         try:
             committed = self.context.queue.put(commit)
             if urgent:

@@ -2,6 +2,7 @@
 
 A stage stands around those behind it, in all three rings (app/answering/stage.py). Each stands where it does because:
 
+    order        A request that is rejected for others of its conversation is asked nothing else.
     timers       A request that is refused for its time costs its tenant nothing.
     agents       One whose agent is not there, too.
     quota        Of a request that its tenant may not send, no model, judge or index sees anything.
@@ -32,6 +33,7 @@ from app.answering.pipeline import Retry
 from app.answering.stage import Feature
 from app.features.agents.named import NamedAgents
 from app.features.best_of import BestOf
+from app.features.busy import ConversationOrder
 from app.features.cache.metrics import cache_families
 from app.features.cache.stage import Cache
 from app.features.foreign.egress import Egress
@@ -55,6 +57,7 @@ class Features:
     """Those that have figures or that other parts of a worker call, and `all` of them in their order."""
 
     all: tuple[Feature, ...]
+    order: ConversationOrder
     quota: Quota
     timers: LaterRequests
     agents: NamedAgents
@@ -68,6 +71,7 @@ class Features:
 def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
     """Without a `guard` that is loaded already, the one of the policy."""
     guard = guard or Guard(host.policy)
+    order = ConversationOrder()
     quota = Quota.of(host)
     tools = ToolsOverKafka(host.settings, host.policy)
     timers = LaterRequests(tools)
@@ -77,6 +81,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
     recall = Recall.of(host)
     cache = Cache.of(host)
     stages: tuple[Feature, ...] = (
+        order,
         timers,
         agents,
         quota,
@@ -90,7 +95,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
         BestOf(host.embedder),
         Egress(host.policy),
     )
-    return Features(stages, quota, timers, agents, tools, routing, masking, recall, cache)
+    return Features(stages, order, quota, timers, agents, tools, routing, masking, recall, cache)
 
 
 def families_of(features: Features | None) -> Iterable[Metric]:

@@ -31,6 +31,7 @@ class ErrorCode(enum.StrEnum):
     RATE_LIMITED = "rate_limited"
     UNAVAILABLE = "unavailable"
     WAITING = "waiting"
+    CONVERSATION_BUSY = "conversation_busy"
 
 
 MEANING: dict[ErrorCode, str] = {
@@ -46,6 +47,8 @@ MEANING: dict[ErrorCode, str] = {
     ErrorCode.RATE_LIMITED: "This user or tenant has used up its limit; retry after `Retry-After`.",
     ErrorCode.UNAVAILABLE: "A service that the gateway needs cannot be reached now; retry later.",
     ErrorCode.WAITING: "The answer waits, and goes on; read it at `Location`. To ask again would ask twice.",
+    ErrorCode.CONVERSATION_BUSY: "The request has `while_busy` `reject`, and an earlier one of its conversation is "
+    "not over.",
 }
 """One sentence per code; the table in docs/errors.md has the same."""
 

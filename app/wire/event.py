@@ -52,6 +52,8 @@ TOOL_CALLS = "tool_calls"
 TOOL_RESULTS = "tool_results"
 WAITING = "waiting"
 WOKEN = "woken"
+SUPERSEDED = "superseded"
+"""A later request of the conversation ends the answer: `by`, and whether it is `rolled_back`."""
 
 
 class RecalledTurn(msgspec.Struct, frozen=True):
@@ -81,6 +83,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     private: Values that the model sees as placeholders.
     filtered: The category because of which the guard ends the answer.
     flagged: Categories that the guard has found in prompt or answer.
+    superseded: The later request that ends the answer.
+    rolled_back: Nothing of it is remembered.
     """
 
     at: int | None = None
@@ -97,6 +101,8 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     private: tuple[PrivateValue, ...] | None = None
     filtered: str | None = None
     flagged: tuple[str, ...] | None = None
+    superseded: str | None = None
+    rolled_back: bool = False
 
     @property
     def is_made(self) -> bool:

@@ -82,6 +82,20 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.content or ""
 
 
+class WhileBusy(enum.StrEnum):
+    """What becomes of earlier requests of the conversation that are not over (app/features/busy.py)."""
+
+    QUEUE = "queue"
+    REJECT = "reject"
+    INTERRUPT = "interrupt"
+    ROLLBACK = "rollback"
+
+    @property
+    def supersedes(self) -> bool:
+        """Whether they end."""
+        return self in {WhileBusy.INTERRUPT, WhileBusy.ROLLBACK}
+
+
 class StopWhen(msgspec.Struct, frozen=True, kw_only=True):
     """The answer ends with `stop` once the mean log probability of its last `over` tokens is below this value."""
 
@@ -125,9 +139,9 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     `continue_conversation` its `messages` follow all of the stored conversation. With `keep_context`
     the conversation remembers all of `messages`, not only those from the last one of the user on. With `store` false
     nothing is remembered or indexed. `tool_timeout_ms`: how long an answer with `tool_mode` `kafka` waits for the
-    results of its calls. `not_before`: until then, in Unix milliseconds, the request waits. `agent`: one of the policy,
-    whose instructions, model and tools the request has. With `cache` false the
-    answer is neither taken from the response cache nor kept in it.
+    results of its calls. `not_before`: until then, in Unix milliseconds, the request waits. `while_busy`: what becomes
+    of earlier ones of its conversation. `agent`: one of the policy, whose instructions, model and tools the request
+    has. With `cache` false the answer is neither taken from the response cache nor kept in it.
     `recall`: how many related older turns of the user stand in the prompt; the default is the policy's. `best_of`: so
     many answers are generated, and readers get the best. `prompt_logprobs`: how many of the likeliest tokens are
     reported with each token of the prompt. `reasoning_effort`: how much the model reasons before its answer, `none` for
@@ -145,6 +159,7 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     priority: Priority = Priority.STANDARD
     deadline_ms: NotNegative | None = None
     not_before: NotNegative | None = None
+    while_busy: WhileBusy = WhileBusy.QUEUE
     model: Name | None = None
     metadata: dict[str, Any] | None = None
     response_format: ResponseFormat | None = None
@@ -179,6 +194,7 @@ class Request(RequestFields, frozen=True, kw_only=True, omit_defaults=True):
     def asks(self) -> bool:
         """Whether it asks for a feature that the policy need not have on."""
         is_of_policy = self.not_before is not None or self.agent is not None
+        is_of_policy = is_of_policy or self.while_busy is not WhileBusy.QUEUE
         return (self.best_of or 1) > 1 or self.tool_mode is ToolMode.KAFKA or bool(self.recall) or is_of_policy
 
     @property

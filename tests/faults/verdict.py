@@ -407,11 +407,13 @@ def _without_erased(before: Plan, plan: Plan, user: str, has_met: HasMet) -> Pla
 
 
 def _has_grown(before: Plan, plan: Plan) -> bool:
-    """Whether the guard has found more in what the model reads or writes next, or the rest of a repeated answer is
-    generated, and all else is as it was decided.
+    """Whether the guard has found more in what the model reads or writes next, the rest of a repeated answer is
+    generated, or a later request ends the answer, and all else is as it was decided.
     """
     cached = before.cached if plan.cached is None else plan.cached
     same = msgspec.structs.replace(plan, private=before.private, flagged=before.flagged, filtered=None, cached=cached)
+    if before.superseded is None or (plan.rolled_back and not before.rolled_back):
+        same = msgspec.structs.replace(same, superseded=before.superseded, rolled_back=before.rolled_back)
     is_more = {*(before.private or ())} <= {*(plan.private or ())} and {*before.categories} <= {*plan.categories}
     return before.filtered is None and same == before and is_more
 
@@ -435,9 +437,11 @@ def _judge_turns(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, Turn
 
 def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Verdict) -> None:
     """Turns of a conversation stand in the order of its requests, those that were stopped in the queue included; but
-    for answers that have slept, and requests that are stopped before their time, which end when they end.
+    for answers that have slept, and requests that are stopped before their time or beside
+    those that they are rejected for, which end when they end.
     """
-    out = {key for key, one in requests.items() if "not_before" in one and key in turns and not turns[key].answer}
+    empty = [(key, one) for key, one in requests.items() if key in turns and not turns[key].answer]
+    out = {key for key, one in empty if "not_before" in one or one.get("while_busy") == "reject"}
     out |= verdict.slept.keys()
     asked = defaultdict(list)
     for key, request in requests.items():

@@ -50,8 +50,10 @@ def begun_early(requests: Iterable[Fetched], events: Iterable[Fetched]) -> Itera
         not_before = times.get((event.user_id or "", event.request_id or ""), 0)
         is_invalid = event.error is not None and event.error.code is ErrorCode.INVALID_REQUEST
         is_stopped = is_invalid or (event.finish_reason is FinishReason.CANCELLED and not event.index)
+        details = {} if event.notice is None else event.notice.details or {}
+        ends = not event.index and bool({"by", "superseded"} & details.keys())
         waits = event.notice is not None and event.notice.code == WAITING
-        if entry.timestamp < not_before and not waits and not is_stopped:
+        if entry.timestamp < not_before and not (waits or ends or is_stopped):
             yield f"{event.request_id} of {event.user_id} was begun {not_before - entry.timestamp} ms before its time"
 
 

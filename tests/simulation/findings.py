@@ -38,6 +38,7 @@ from tests.faults.tool_verdict import NOBODY, read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records, wakes_timer
 from tests.faults.waits_topic import begun_early, slept_by, timed_in, wrong_waits
 from tests.simulation.broker import Entry
+from tests.simulation.busy import wrong_order
 from tests.simulation.erasures import Erasures, Marked
 from tests.simulation.foreign import wrong_foreign
 from tests.simulation.hostile_verdict import Innocent, met_by_kills, readable, wrong_outcomes
@@ -124,6 +125,9 @@ class Findings:
         verdict.turn_differs[:] = [
             key for key in verdict.turn_differs if not erasures.touch_request(key) or self._is_kept(key)
         ]
+        # A turn that is rolled back has no texts.
+        back = {key for key, plan in verdict.plans.items() if plan.rolled_back}
+        verdict.turn_differs[:] = [key for key in verdict.turn_differs if key not in back]
         torn = self._sim.torn
         # With the plan that Kafka has lost, the verdict does not know who wrote the answer.
         unknown = (
@@ -137,6 +141,9 @@ class Findings:
         # Kafka has lost what these answers repeat, or what their conversations were.
         conversations = erasures.conversations
         lost = {conversations[key] for key in torn if key in conversations}
+        ended = {key for key, plan in verdict.plans.items() if plan.superseded is not None}
+        bare = {conversations[key] for key in torn & ended if key in conversations}  # calls whose tokens are lost
+        verdict.changed[:] = [key for key in verdict.changed if conversations.get(key) not in bare]
         sources = {key: (key[0], plan.cached) for key, plan in verdict.plans.items()}
         verdict.wrong_plans[:] = [key for key in verdict.wrong_plans if sources.get(key) not in torn]
         if unknown:
@@ -200,6 +207,15 @@ class Findings:
             for key, _value in partition.ownership.store.scan(Table.ASLEEP)
         ]
         wrong += begun_early(self._read("requests"), self._events)
+        wrong += wrong_order(
+            self._read("requests"),
+            self._events,
+            {(turn.user_id, turn.request_id): turn for turn in self._turns()},
+            [row for store in self._stores() for _, row in store.scan(Table.CONVERSATIONS)],
+            self._questions_behind_answers(),
+            self._timed,
+            self._sim.torn,
+        )
         wrong += wrong_waits(self._read("waits"), self._read("requests"), self._events, self._sim.torn)
         if (rules := self._sim.conditions.approvals) is not None:
             audit, controls, calls = map(self._read, ("audit", "controls", "tool-calls"))

@@ -72,6 +72,9 @@ class Load:
     """Share of requests that bring their whole context, and are remembered all the same."""
     tenant: str | None = None
     """Whose requests all are."""
+    busy: float = 0.0
+    """Share of requests with a word of `while_busy`; of the others a third would speak for ever until one ends them."""
+    busy_words: tuple[str, ...] = ("reject", "interrupt", "rollback")
     results: float = 0.0
     """Share of requests that call tools of their sender, which sends the results as later records (results.py)."""
 
@@ -83,7 +86,18 @@ class Sending:
         self.simulation, self.load, self.random = simulation, load, simulation.random
         self.after, self.send, self.append = simulation.world.after, simulation.send, simulation._append
 
+        self._last_at: dict[tuple[str, str], float] = {}
+
     def begin(self) -> None:
+        self._begin()
+        for number, ((user, conversation), at) in enumerate(self._last_at.items(), start=900):
+            ends = {"while_busy": self.random.choice(("interrupt", "rollback")), "conversation_id": conversation}
+            request = {"request_id": f"r{number}", "user_id": user, "prompt": f"question {number}", "max_tokens": 3}
+            late_s = self.random.choice((2.0, 10.0))
+            self.after(at + late_s, partial(self.send, "requests", user, {**request, **ends}))
+            self.simulation.keep_running(at + late_s + _LATEST_S)
+
+    def _begin(self) -> None:
         load, paused = self.load, 0.0
         for number in range(load.requests):
             user = f"user-{number % load.users}"
@@ -94,6 +108,7 @@ class Sending:
             request |= {"reasoning_effort": "high"} if self._drawn(load.reasoning) else {}
             request = self._whole_of(self._talk_of(request))
             request = {**self._conversation_of(), **request}
+            request |= self._busy_of()
             request |= {} if load.tenant is None else {"tenant": load.tenant}
             if self.random.random() < load.pauses:
                 paused += 2.5 * self.simulation.conditions.ttl_s
@@ -121,6 +136,7 @@ class Sending:
             self._send_results(at, user, number, request)
             if self.random.random() < load.repeats:
                 self.after(at + self.random.choice((0.0, 0.3, 5.0)), partial(send, request))
+            self._note_last(at, (user, f"r{number}"), request)
             if self.random.random() < load.garbage:
                 self.after(at, partial(self.append, "requests", user, b"{not json"))
                 bad = {"request_id": f"bad{number}", "user_id": user, "prompt": "", "max_tokens": 3}
@@ -195,6 +211,20 @@ class Sending:
     def _conversation_of(self) -> dict[str, object]:
         count = self.load.conversations
         return {"conversation_id": f"k{self.random.randrange(count)}"} if count else {}
+
+    def _note_last(self, at: float, key: tuple[str, str], request: dict[str, object]) -> None:
+        """Of each conversation one later request is sent that ends what speaks for ever."""
+        if self.load.busy and "not_before" not in request:
+            self._last_at[key[0], str(request.get("conversation_id", "default"))] = at
+        elif self.load.busy and key not in self.simulation.endless:
+            request["max_tokens"] = self.load.tokens  # it may begin behind that one
+
+    def _busy_of(self) -> dict[str, object]:
+        if not self.load.busy:
+            return {}
+        if self._drawn(self.load.busy):
+            return {"while_busy": self.random.choice(self.load.busy_words)}
+        return {"max_tokens": 100_000} if self.random.random() < 1 / 3 else {}
 
     def _drawn(self, share: float) -> bool:
         return bool(share) and self.random.random() < share

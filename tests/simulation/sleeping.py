@@ -119,3 +119,39 @@ def timer_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulatio
         timers_s=chance.choice(((0.3, 1.0, 4.0), (0.5, 5.0, 20.0, 70.0), (3.0, 30.0, 400.0))),
     )
     return _beset(seed, load, faults, conditions, chance)
+
+
+def busy_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """A storm among requests of which half do something to earlier ones of their conversation. Some answers would speak
+    for ever: only a later request ends them, so one that does nothing is seen by what is lost. Some call tools, some
+    sleep, and many are parked, because partitions hold few in memory.
+    """
+    chance = random.Random(f"busy {seed}")
+    sleeps = chance.random() < 0.5
+    conditions = Conditions(
+        ttl_s=30 * _DAY_S,
+        skew=chance.random() < 0.5,
+        sweep_s=chance.choice((0.3, 3.0)),
+        sleeps_after_s=chance.choice((0.05, 0.4, 1.5)) if sleeps else None,
+        rounds=chance.choice((1, 2, 32)),
+    )
+    load = Load(
+        requests=6 + seed % 8,
+        users=chance.choice((1, 2, 3)),
+        tokens=chance.choice((2, 8)),
+        over_s=chance.choice((1.0, 6.0)),
+        cancels=0.05,
+        repeats=0.2,
+        deadlines=chance.choice((0.0, 0.2)),
+        erases=chance.choice((0.0, 0.0, 0.2)),
+        deletes=chance.choice((0.0, 0.0, 0.2)),
+        conversations=chance.choice((0, 2)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        tools=chance.choice((0.0, 0.5)) if not sleeps else 0.6,
+        tool_times_ms=(2000, 6000, 90_000) if sleeps else (2000,),
+        tools_late_s=chance.choice(((0.0, 0.5), (0.0, 3.0), (1.0, 20.0, 70.0))) if sleeps else (0.0,),
+        timers=chance.choice((0.0, 0.2)) if sleeps else 0.0,
+        timers_s=(0.3, 1.0, 4.0),
+        busy=0.5,
+    )
+    return _beset(seed, load, faults, conditions, chance)

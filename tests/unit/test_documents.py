@@ -36,8 +36,8 @@ LONGEST_LINE = 180
 
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
-    "CHANGELOG.md": 314,
-    "CONTRIBUTING.md": 2_310,
+    "CHANGELOG.md": 330,
+    "CONTRIBUTING.md": 2_340,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 480,
@@ -45,7 +45,7 @@ BUDGETS = {
     "app/gateway/openai/README.md": 1_520,
     "app/reader/README.md": 350,
     "app/tools/README.md": 600,
-    "app/wire/README.md": 1_770,
+    "app/wire/README.md": 1_780,
     "deploy/connect/README.md": 670,
     "deploy/packages/README.md": 150,
     "deploy/packages/conformance/README.md": 250,
@@ -84,6 +84,7 @@ BUDGETS = {
     "docs/sizing.md": 1_600,
     "docs/topics.md": 850,
     "docs/waits.md": 1_115,
+    "docs/while-busy.md": 240,
     "models/README.md": 1_830,
     "models/demo/checkpoint/README.md": 250,
     "tests/benchmarks/README.md": 1_330,

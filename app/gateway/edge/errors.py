@@ -32,6 +32,7 @@ STATUS = {
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.UNAVAILABLE: 503,
     ErrorCode.WAITING: 409,
+    ErrorCode.CONVERSATION_BUSY: 409,
 }
 _AT_ONCE_BYTES = 256 * 1024
 _AGAIN_S = 1.0

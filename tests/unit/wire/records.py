@@ -10,7 +10,7 @@ from app.wire.control import Cancel, Erase, EraseConversation
 from app.wire.erasure import Erasure
 from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
 from app.wire.ids import tenant_of
-from app.wire.request import Message, Priority, Request, Role, StopWhen
+from app.wire.request import Message, Priority, Request, Role, StopWhen, WhileBusy
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.tools import (
@@ -74,6 +74,7 @@ sampling = st.fixed_dictionaries(
         "priority": st.sampled_from(Priority),
         "deadline_ms": count,
         "not_before": count,
+        "while_busy": st.sampled_from(WhileBusy),
         "tenant": text,
         "model": text,
         "conversation_id": text,
