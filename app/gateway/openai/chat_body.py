@@ -7,7 +7,7 @@ from app.gateway.edge.errors import invalid
 from app.gateway.openai.messages import OpenAIMessage
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size, choices_of, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
-from app.wire.request import Request, TemplateValues
+from app.wire.request import Request, TemplateValues, WhileBusy
 from app.wire.tools import ToolMode
 
 
@@ -22,6 +22,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     tool_mode: ToolMode = ToolMode.CLIENT
     tool_timeout_ms: int | None = None
     not_before: int | None = None
+    while_busy: WhileBusy = WhileBusy.QUEUE
     reasoning_effort: str | None = None
     chat_template_kwargs: TemplateValues | None = None
     continue_final_message: bool = False
@@ -65,6 +66,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
             tool_mode=self.tool_mode,
             tool_timeout_ms=self.tool_timeout_ms,
             not_before=self.not_before,
+            while_busy=self.while_busy,
             reasoning_effort=self.reasoning_effort,
             chat_template_kwargs=self.chat_template_kwargs or None,
             continue_final_message=self.continue_final_message,

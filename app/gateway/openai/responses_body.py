@@ -17,7 +17,7 @@ from app.gateway.openai.messages import Arguments, Content, OpenAIMessage, argum
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
 from app.wire.ids import is_conversation_id, is_request_id, new_request_id
-from app.wire.request import Message, Request, Role
+from app.wire.request import Message, Request, Role, WhileBusy
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.tools import FunctionCall, MessageToolCall, ToolMode
 
@@ -105,6 +105,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     tool_mode: ToolMode = ToolMode.CLIENT
     tool_timeout_ms: int | None = None
     not_before: int | None = None
+    while_busy: WhileBusy = WhileBusy.QUEUE
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     stream: bool | None = None
@@ -158,6 +159,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             tool_mode=self.tool_mode,
             tool_timeout_ms=self.tool_timeout_ms,
             not_before=self.not_before,
+            while_busy=self.while_busy,
             reasoning_effort=self.reasoning.effort if self.reasoning else None,
             response_format=self.text.format.response_format if self.text and self.text.format else None,
             metadata=self.metadata,

@@ -12,6 +12,7 @@ const ERRORS: Record<string, string> = {
   not_found: 'This cannot be found any more.',
   unauthorized: 'Your key does not allow this.',
   rate_limited: 'You have reached your limit.',
+  conversation_busy: 'An answer of this conversation is still being written.',
   unavailable: 'A part of the service is away at the moment. Try again soon.',
   waiting: 'The answer waits, and goes on.',
 }

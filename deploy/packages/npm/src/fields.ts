@@ -4,7 +4,7 @@ const FIELDS = new Set(
   not_before parallel_tool_calls presence_penalty previous_request_id priority prompt prompt_logprobs
   prompt_token_ids raw reasoning_effort recall repetition_penalty request_id response_format seed stop stop_when
   store temperature tenant tool_choice tool_mode tool_results tool_timeout_ms tools top_k top_logprobs top_p
-  user_id`.split(/\s+/),
+  user_id while_busy`.split(/\s+/),
 )
 
 /** Throws a `TypeError` for a name that would have no effect. */

@@ -11,7 +11,7 @@ _NAMES = """
     model not_before parallel_tool_calls presence_penalty previous_request_id priority prompt prompt_logprobs
     prompt_token_ids raw reasoning_effort recall repetition_penalty request_id response_format seed stop stop_when
     store temperature tenant tool_choice tool_mode tool_results tool_timeout_ms tools top_k top_logprobs top_p
-    user_id
+    user_id while_busy
 """
 FIELDS = frozenset(_NAMES.split())
 
