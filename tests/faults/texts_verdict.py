@@ -90,7 +90,9 @@ def judge_texts(
             # A turn with results of calls contains the one that has made them.
             others = base[:-1] if request.get("tool_results") else base
             after += [[*others, now] for now in turns_now]
-        if not remembered:
+        if not (remembered or tokens) and request.get("while_busy") == "reject":
+            pass  # it was stopped beside those that it is rejected for, and has read nothing
+        elif not remembered:
             verdict.changed.append(key)
         elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, mask):
             verdict.wrong_calls.append(key)

@@ -60,7 +60,7 @@ BUDGETS = {
     "docs/concepts.md": 1_100,
     "docs/edge.md": 380,
     "docs/engines.md": 1_440,
-    "docs/errors.md": 480,
+    "docs/errors.md": 500,
     "docs/foreign-records.md": 1_600,
     "docs/guard.md": 1_040,
     "docs/models.md": 820,

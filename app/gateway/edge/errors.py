@@ -71,7 +71,7 @@ class ApiError(Exception):
         headers = {}
         if self.location is not None:
             headers["Location"] = self.location
-        if self.code == ErrorCode.WAITING:  # OpenAI's clients send again what got 409
+        if self.code in {ErrorCode.WAITING, ErrorCode.CONVERSATION_BUSY}:  # OpenAI's clients send again what got 409
             headers["X-Should-Retry"] = "false"
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(max(1, round(self.retry_after_s + 0.5)))
