@@ -24,13 +24,14 @@ so it is in app/answering, as the attempts of replayed requests, which stand aro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client.core import Metric
 
 from app.answering.pipeline import Retry
 from app.answering.stage import Feature
+from app.delivery.partition import Partition
 from app.features.agents.named import NamedAgents
 from app.features.best_of import BestOf
 from app.features.busy import ConversationOrder
@@ -49,6 +50,7 @@ from app.features.recall.stage import Recall
 from app.features.routing.metrics import canary_families
 from app.features.routing.stage import Routing
 from app.features.tool_rounds import ToolsOverKafka
+from app.features.waits.metrics import asleep_families
 from app.features.waits.timers import LaterRequests
 
 
@@ -98,10 +100,11 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
     return Features(stages, order, quota, timers, agents, tools, routing, masking, recall, cache)
 
 
-def families_of(features: Features | None) -> Iterable[Metric]:
+def families_of(features: Features | None, partitions: Sequence[Partition] = ()) -> Iterable[Metric]:
     """The figures of the features, under the same names whether or not the worker has started."""
     yield from recall_families(None if features is None else features.recall)
     yield from guard_families(None if features is None else features.masking)
     yield from canary_families(None if features is None else features.routing)
     yield from cache_families(None if features is None else features.cache)
     yield from budget_families(None if features is None else features.quota)
+    yield from asleep_families(None if features is None else features.tools, partitions)

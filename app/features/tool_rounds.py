@@ -73,6 +73,10 @@ class ToolsOverKafka(Feature):
             calls = self._calls[ownership] = OpenCalls(ownership.store, ownership.sleepers)
         return calls
 
+    def known_calls(self, ownership: Ownership) -> OpenCalls | None:
+        """Without beginning to keep them; from any thread."""
+        return self._calls.get(ownership)
+
     def stage(self, run: Run) -> Stage | None:
         return Calling(run, self) if run.accepted.request.tool_mode is ToolMode.KAFKA else None
 

@@ -49,7 +49,7 @@ class WorkerCollector(Collector):
         yield _intake_family({} if worker is None else worker.intake_positions, self._watch.foreign_ends)
         yield from engine_families([] if worker is None else worker.engines)
         yield from _index_families(IndexStats() if worker is None else worker.index_figures)
-        yield from families_of(None if worker is None else worker.features)
+        yield from families_of(None if worker is None else worker.features, partitions)
         yield GaugeMetricFamily(
             "parley:erasure_age_seconds",
             "Seconds since the oldest erasure under way began at this worker; 0 without one.",

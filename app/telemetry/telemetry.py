@@ -18,6 +18,7 @@ from prometheus_client import (
 
 from app.delivery.clients import Clients
 from app.delivery.observer import Observer, Observers
+from app.features.waits.metrics import WaitMetrics
 from app.settings import Settings
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.collector import WorkerCollector
@@ -52,7 +53,8 @@ class Telemetry:
         self._worker = worker
         self.watch = BrokerWatch(Clients(settings), numbers, foreign)
         metrics = WorkerMetrics(self.registry, settings)
-        observers: list[Observer] = [metrics, RequestLog(as_fields=settings.log_format == "json")]
+        log = RequestLog(as_fields=settings.log_format == "json")
+        observers: list[Observer] = [metrics, WaitMetrics(self.registry), log]
         self._tracing = Tracing.of(settings, "parley-worker")
         if self._tracing is not None:
             from app.telemetry.request_traces import RequestTraces  # imports OpenTelemetry

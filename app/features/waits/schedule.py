@@ -18,21 +18,28 @@ SOON_MS = 90_000
 
 @dataclass(slots=True)
 class Count:
-    """How many slept when they were last scanned, and have fallen asleep since, and how many bytes they take."""
+    """How many slept when they were last scanned, and have fallen asleep since, and how many bytes they take, and since
+    when the oldest waits.
+    """
 
     answers: int = 0
     size: int = 0
+    oldest: int | None = None
     of_tenant: Counter[str | None] = field(default_factory=Counter)
 
     def add(self, head: Head) -> None:
         self.answers += 1
         self.size += head.size
+        self.oldest = head.since if self.oldest is None else min(self.oldest, head.since)
         self.of_tenant[head.tenant] += 1
 
     def has_room(self, tenant: str | None, rules: WaitRules) -> bool:
         """Whether one more of the tenant may sleep."""
-        is_full = self.answers >= rules.per_partition or self.size >= rules.mb_per_partition << 20
-        return not is_full and self.of_tenant[tenant] < rules.per_tenant
+        return self.used(rules) < 1 and self.of_tenant[tenant] < rules.per_tenant
+
+    def used(self, rules: WaitRules) -> float:
+        """Which part of the room of a partition is used."""
+        return max(self.answers / rules.per_partition, self.size / (rules.mb_per_partition << 20))
 
 
 class Schedule:
