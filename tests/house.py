@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 74_275,
-    "files of the product": 675,
+    "lines of the product": 74_484,
+    "files of the product": 676,
     "lines of packages beside it": 415,
     "lines of the core": 9_222,
-    "lines of the tests": 94_535,
-    "words of documents written by hand": 38_723,
+    "lines of the tests": 94_730,
+    "words of documents written by hand": 38_814,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

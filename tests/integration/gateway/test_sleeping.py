@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from app.local.kafka import KafkaCluster
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.events import Sent, answer, text_of
 from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.npm import NODE, NPM, installed
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings
 from tests.integration.worker.test_tools_over_kafka import KAFKA, calls_of, expected, result
 
+SDK = Path(__file__).parents[2] / "clients" / "npm"
 PATIENCE_S = 60
 ASLEEP_S = 1.0
 
@@ -232,3 +235,17 @@ async def test_a_whole_response_that_waits_is_a_conflict(
     with pytest.raises(openai.ConflictError):
         await client.responses.create(model="demo", input="hello", max_output_tokens=2, extra_body=KAFKA)
     assert (await goes_on(client, http, topics))["text"] == TEXT
+
+
+@pytest.mark.skipif(NODE is None or NPM is None, reason="node is not installed: the AI SDK was not run")
+async def test_the_ai_sdk_shows_the_error_and_asks_once_in_each_way(sleepy: GatewayProcess, topics: Client) -> None:
+    user = topics.user()
+    await asyncio.to_thread(installed, SDK)
+    command = [str(NODE), str(SDK / "waiting.mjs"), sleepy.url, user]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    stream, whole = [json.loads(line) for line in out.decode().splitlines()]
+    assert stream["text"] == expected("hello", [], [1])[0], err.decode()
+    assert ["it is at /v1/requests/" in error for error in (*stream["errors"], *whole["errors"])] == [True, True]
+    assert whole["status"] == 409
+    assert len(await requests_of(topics, user)) == 2
