@@ -27,7 +27,7 @@ from models.engine.speculation.drafting import Speculation, SpeculationMode
 from models.engine.threads import Threads
 from models.engine.worker import Cancelled, EngineThread, Events, Stopped, Submitted
 from models.files.adapters import AdapterFiles
-from models.interface.generation import EngineStats, Failure, FinishReason, Job, StepRows, Stream
+from models.interface.generation import EngineStats, Failure, FinishReason, Job, StepRows, Stream, refusal_of
 from models.interface.token_stream import TokenStream
 from models.machine.freed_memory import large_blocks_returned
 from models.structured import ConstraintCompiler
@@ -257,20 +257,14 @@ class TorchEngine:
         return Speculation(self.pool, DraftModel(draft, pages, self.pool, self._checkpoint.model.config.vocab_size))
 
     def _refusal(self, job: Job, room: int) -> Failure | None:
-        generated = len(job.generated)
-        if room <= 0:
-            return Failure(generated, "overloaded", "the engine's queue is full; try again later")
-        if job.adapter and not self._adapters.knows(job.adapter):
-            return Failure(generated, "model_not_found", f"there is no adapter {job.adapter}")
-        if not job.prompt:
-            return Failure(generated, "invalid_request", "the prompt has no tokens")
-        if len(job.prompt) >= self.context_length:
-            line = f"the prompt has {len(job.prompt)} tokens; the model takes {self.context_length - 1} at most"
-            return Failure(generated, "prompt_too_long", line)
+        knows_adapter = not job.adapter or self._adapters.knows(job.adapter)
+        if failure := refusal_of(job, room, self.context_length, knows_adapter=knows_adapter):
+            return failure
         vocabulary = self._checkpoint.model.config.vocab_size
         parts = [part for part in (job.prompt, job.generated) if part]
         if min(map(min, parts)) < 0 or max(map(max, parts)) >= vocabulary:
-            return Failure(generated, "invalid_request", f"a token id is not in the model's vocabulary of {vocabulary}")
+            line = f"a token id is not in the model's vocabulary of {vocabulary}"
+            return Failure(len(job.generated), "invalid_request", line)
         return None
 
     def _cancel(self, stream: TokenStream, reason: FinishReason) -> None:

@@ -273,6 +273,21 @@ class Failure:
 StreamEvent = Delta | End | Failure
 
 
+def refusal_of(job: Job, room: int, context_length: int, *, knows_adapter: bool) -> Failure | None:
+    """Why an engine with `room` for so many more jobs does not take this one."""
+    generated = len(job.generated)
+    if room <= 0:
+        return Failure(generated, "overloaded", "the engine's queue is full; try again later")
+    if job.adapter and not knows_adapter:
+        return Failure(generated, "model_not_found", f"there is no adapter {job.adapter}")
+    if not job.prompt:
+        return Failure(generated, "invalid_request", "the prompt has no tokens")
+    if len(job.prompt) >= context_length:
+        line = f"the prompt has {len(job.prompt)} tokens; the model takes {context_length - 1} at most"
+        return Failure(generated, "prompt_too_long", line)
+    return None
+
+
 class Stream(Protocol):
     """The events of one job, for one reader."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from models.checkpoints.loading import Checkpoint, CheckpointError
 from models.files.errors import first_line
 from models.interface.fair_slots import payers_of
-from models.interface.generation import ConstraintError, EngineStats, Failure, FinishReason, Job, Stream
+from models.interface.generation import ConstraintError, EngineStats, Failure, FinishReason, Job, Stream, refusal_of
 from models.interface.prompt_turns import PendingPrompt, PromptBacklog
 from models.interface.token_stream import TokenStream
 from models.interface.unexpected import type_and_line
@@ -288,17 +288,8 @@ class VllmEngine:
         return min(job.max_tokens, self.context_length - len(job.prompt))
 
     def _refusal(self, job: Job) -> Failure | None:
-        generated = len(job.generated)
-        if len(self._tasks) >= self._options.max_running + self._options.max_waiting:
-            return Failure(generated, "overloaded", "the engine's queue is full; try again later")
-        if job.adapter and job.adapter not in self._adapters:
-            return Failure(generated, "model_not_found", f"there is no adapter {job.adapter}")
-        if not job.prompt:
-            return Failure(generated, "invalid_request", "the prompt has no tokens")
-        if len(job.prompt) >= self.context_length:
-            line = f"the prompt has {len(job.prompt)} tokens; the model takes {self.context_length - 1} at most"
-            return Failure(generated, "prompt_too_long", line)
-        return None
+        room = self._options.max_running + self._options.max_waiting - len(self._tasks)
+        return refusal_of(job, room, self.context_length, knows_adapter=job.adapter in self._adapters)
 
 
 def create_vllm_engine(
