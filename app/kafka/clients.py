@@ -21,8 +21,8 @@ CREATE = "create it with `parley topics create`"
 __all__ = ["KafkaAwayError", "KafkaSetupError", "KafkaUnusableError", "unreachable"]
 
 
-async def partitions_of(cluster: Cluster, topics: Sequence[str], remedy: str = CREATE) -> dict[str, int]:
-    """The number of partitions of each topic. Raises if the broker is away, or a topic is missing (`remedy`)."""
+async def partitions_of(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
+    """The number of partitions of each topic. Raises if the broker is away, or a topic is missing."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             counts = await partition_counts(cluster)
@@ -30,7 +30,7 @@ async def partitions_of(cluster: Cluster, topics: Sequence[str], remedy: str = C
         raise await unreachable(cluster) from None
     for topic in topics:
         if topic not in counts:
-            raise KafkaSetupError(f"the topic {topic!r} does not exist: {remedy}")
+            raise KafkaSetupError(f"the topic {topic!r} does not exist: {CREATE}")
     return {topic: counts[topic] for topic in topics}
 
 

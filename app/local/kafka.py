@@ -38,7 +38,6 @@ class KafkaNode(LocalServer):
         voters: tuple[Voter, ...],
         cluster_id: str,
         *,
-        heap_mb: int = 512,
         properties: Mapping[str, str] = MappingProxyType({}),
         scram: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
@@ -48,7 +47,6 @@ class KafkaNode(LocalServer):
         # The client listener opens last, when the broker is registered and serving.
         super().__init__(process, folder, me.port, HELLO, START_TIMEOUT_S)
         self.cluster_id = cluster_id
-        self._heap_mb = heap_mb
         self._properties = {**server_properties(me, voters, self.folder / "data"), **properties}
         self._scram = scram
         self._config = self.folder / "server.properties"
@@ -73,7 +71,7 @@ class KafkaNode(LocalServer):
             archive.java,
             self.process.marker,
             *archive.options_of_broker(self.folder),
-            f"-Xmx{self._heap_mb}m",
+            "-Xmx512m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",  # the second compiler costs more than it saves in a broker's first minutes
             "-XX:-UsePerfData",
