@@ -198,7 +198,6 @@ class GroupCommitter:
     handover: Callable[[Sequence[int], int], Handover]
     observe: Callable[[Sequence[Commit], float], None] = lambda _commits, _seconds: None
     epoch: int = field(default=-1, init=False)
-    committed_at: float = field(default_factory=time.monotonic, init=False)
     confirmed_at: float = field(default=-math.inf, init=False)
     """The last monotonic time at which the broker confirmed this producer as the owner's."""
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -326,7 +325,7 @@ class GroupCommitter:
         asked_at = time.monotonic()
         await self.producer.send_offsets_to_transaction(heads, self.settings.group)
         await self.producer.commit_transaction()
-        self.committed_at, self.confirmed_at = time.monotonic(), asked_at
+        self.confirmed_at = asked_at
 
     def _at(self, topic: str) -> TopicPartition:
         return TopicPartition(self.settings.topic(topic), self.partition)

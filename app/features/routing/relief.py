@@ -22,7 +22,6 @@ class ReliefState(enum.Enum):
 class Relief:
     def __init__(self, route: Route) -> None:
         self.state = ReliefState.OFF
-        self.switched = 0
         self._route = route
         self._since = 0.0
 
@@ -50,7 +49,6 @@ class Relief:
             self.state, self._since = moving, now
         if now - self._since >= held_s:
             self.state = done
-            self.switched += 1
 
     def _is_due(self, load: Load) -> bool:
         when = self._route.when

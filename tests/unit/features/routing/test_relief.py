@@ -41,4 +41,3 @@ def test_without_times_a_route_follows_the_load_at_once() -> None:
     for queue, is_on in ((3, False), (4, True), (3, False)):
         relief.update(Load(queue=queue), 0.0)
         assert relief.is_on is is_on
-    assert relief.switched == 2
