@@ -10,10 +10,13 @@ from app.delivery.accepted import Former
 from app.features.quota.figures import Used
 from app.features.quota.stage import Quota
 from app.features.tool_rounds import ToolsOverKafka
-from app.wire.event import Plan
+from app.wire.event import ErrorInfo, EventType, Plan, TokenEvent
+from app.wire.event import Usage as UsageOnWire
 from models.interface.generation import FinishReason
 from tests.unit.answering.bench import SETTINGS, WEATHER, BenchPartition, Told, answered, former_of, stop_at, stopped
+from tests.unit.answering.runs import run_and_stage_of
 from tests.unit.answering.word_engine import failing, model, words_of
+from tests.unit.delivery.inflight_requests import inflight_of, outcome_of
 from tests.unit.features.stages.features import OLD, Finds, Judges, Related, guard, policy_of, quota, recall, routing
 
 PRICES = {"default": {"prompt": 1.0, "answer": 2.0}}
@@ -114,6 +117,22 @@ async def test_an_error_has_no_price_but_what_was_computed_for_it_counts() -> No
     told = await answered(one, models=[late], prepare=prepare, tenant="acme")
     assert (told.code, told.outcome.cost) == ("deadline_exceeded", 0.0)
     assert _minute(one).tokens == len(words_of(late).jobs[0].prompt)
+
+
+@pytest.mark.parametrize(
+    ("end", "spent", "tokens"),
+    [
+        (TokenEvent(type=EventType.DONE, usage=UsageOnWire(3, 4, 0)), 0, 7),
+        (TokenEvent(type=EventType.DONE, usage=UsageOnWire(3, 4, 0)), 5, 12),
+        (TokenEvent(type=EventType.ERROR, error=ErrorInfo("deadline_exceeded", "late")), 5, 5),
+        (TokenEvent(type=EventType.ERROR, error=ErrorInfo("deadline_exceeded", "late")), 0, 0),
+    ],
+)
+def test_tokens_without_a_usage_count_too(end: TokenEvent, spent: int, tokens: int) -> None:
+    one = quota(policy_of(tenants={"acme": {"tokens_per_min": 100}}), [model()])
+    run, stage = run_and_stage_of(one, inflight=inflight_of(user_id="acme/nina", tenant="acme"))
+    stage.committed(outcome_of(run.inflight, end, spent=spent))
+    assert _minute(one).tokens == tokens
 
 
 async def test_a_request_that_was_stopped_before_it_began_is_not_counted() -> None:
