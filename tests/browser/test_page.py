@@ -68,7 +68,7 @@ async def whole(gateway: GatewayProcess, page: Page, user: str) -> str:
 
 async def stored(gateway: GatewayProcess, user: str, count: int) -> None:
     """Until so many turns of the user are in the history."""
-    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}) as http, asyncio.timeout(30):
+    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}) as http, asyncio.timeout(120):
         while sum(one["turns"] for one in (await http.get("/v1/conversations")).json()["conversations"]) < count:
             await asyncio.sleep(0.1)
 

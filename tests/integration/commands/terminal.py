@@ -70,7 +70,7 @@ async def read_until(stream: asyncio.StreamReader | None, text: str) -> str:
     """What the process writes, up to that text."""
     assert stream is not None
     read = ""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while text not in read:
             some = await stream.read(1000)
             assert some, f"ended with {read!r}, without {text!r}"

@@ -24,7 +24,7 @@ async def test_an_answer_is_cancelled_by_its_request(settings: Settings, termina
         request = Request(request_id="r1", user_id="ann", prompt="one wait two")
         answer = asyncio.create_task(worker.answer(request, partition_for("ann", settings.partitions)))
         cancel = await terminal.having(wire_format=wire_format).run("cancel", "r1", "--user", "ann")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await answer
     assert (cancel.code, cancel.out) == (0, "")
     assert worker.controls == [Cancel(request_id="r1", user_id="ann")]
@@ -47,7 +47,7 @@ async def test_an_erasure_is_a_record_of_its_user(
     controls.assign([at])
     await controls.start()
     await controls.seek_to_beginning()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         record = await controls.getone()
     await controls.stop()
     assert (record.key, decode(Control, record.value, record.headers)) == (b"ann", sent)

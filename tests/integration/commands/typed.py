@@ -31,7 +31,7 @@ class Typed:
     async def until(self, text: str) -> str:
         """What is shown up to that text; what follows it is for the next time."""
         shown = self.rest
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while text not in shown:
                 try:
                     shown += os.read(self.terminal, 65536).decode()

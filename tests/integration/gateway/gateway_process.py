@@ -17,7 +17,7 @@ from app.settings import Settings
 from tests.environment import environment_of
 from tests.with_constants import command_with
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 NO_LIMIT_OF_ERASURES: Mapping[str, object] = {"app.gateway.edge.bounds.ERASURES_PER_MIN": 0}
 ROOT = Path(__file__).parents[3]
 

@@ -50,7 +50,7 @@ async def events(client: httpx.AsyncClient, name: str, after: int | None = None)
 
 
 async def ended(client: httpx.AsyncClient, name: str) -> dict[str, Any]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while (response := (await client.get(f"/v1/responses/{name}")).json())["status"] in {"queued", "in_progress"}:
             await asyncio.sleep(0.02)
     found: dict[str, Any] = response

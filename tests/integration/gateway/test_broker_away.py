@@ -46,7 +46,7 @@ async def test_who_asks_is_told_soon_and_a_reader_waits_through_it_and_gets_the_
                 assert int(reply.headers["retry-after"]) > 0
             assert "request_id late" in refused[0].json()["error"]["message"]
             await asyncio.to_thread(kafka.start)
-            async with scripted_worker(settings) as worker, asyncio.timeout(90):
+            async with scripted_worker(settings) as worker, asyncio.timeout(120):
                 sent = await reading
                 assert [one.event.get("text") for one in sent if one.event["type"] == "token"] == [
                     "one ",

@@ -23,7 +23,7 @@ from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings
 
 USER = "nina"
-PATIENCE_S = 90
+PATIENCE_S = 120.0
 
 
 @pytest.fixture(scope="module")

@@ -142,7 +142,7 @@ async def test_a_message_of_a_websocket_is_its_own_error(gateway: GatewayProcess
             await socket.send(body.replace(b"{", b'{"type": "ask", ', 1).decode("utf-8", "replace"))
             assert json.loads(await socket.recv())["type"] in {"refused", "asked"}
         await socket.send(json.dumps({"type": "ask", "ref": "good", "prompt": "hi", "max_tokens": 3}))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while (event := json.loads(await socket.recv()))["type"] != "done":
                 assert event["type"] != "error"
 

@@ -24,7 +24,7 @@ from tests.integration.worker.conftest import module_settings
 from tests.integration.worker.test_tools_over_kafka import KAFKA, calls_of, expected, result
 
 SDK = Path(__file__).parents[2] / "clients" / "npm"
-PATIENCE_S = 60
+PATIENCE_S = 120.0
 ASLEEP_S = 1.0
 
 

@@ -90,6 +90,6 @@ async def test_readers_that_take_nothing_cost_little_and_are_dropped(new_setting
 
 
 async def until_figure(http: httpx.AsyncClient, line: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while line not in (await http.get("/metrics")).text.splitlines():
             await asyncio.sleep(0.1)

@@ -23,7 +23,7 @@ async def read(records: AIOKafkaConsumer, count: int) -> dict[int, list[int]]:
     first, *_, last = sorted(records.assignment())
     found: defaultdict[int, list[int]] = defaultdict(list)
     has_gone_back = False
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(120):
         while sum(map(len, found.values())) < count:
             for at, batch in (await records.getmany(timeout_ms=100)).items():
                 found[at.partition] += [int(record.value) for record in batch]

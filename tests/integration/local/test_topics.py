@@ -138,7 +138,7 @@ async def test_stricter_configuration_of_an_operator_stays(settings: Settings) -
 
 async def _create_changelogs(settings: Settings) -> None:
     """As a worker does: a broker that has not heard of a new topic is asked again."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             try:
                 await create_changelogs(settings)

@@ -57,7 +57,7 @@ async def test_readers_of_tokens_go_on(settings: Settings, caplog: pytest.LogCap
         following = tokens.follow("ann", "r-1")
         offsets = await spoil(settings, "tokens", msgspec.json.encode(event))
         await worker.answer(Request(request_id="r-1", user_id="ann", prompt="one two"), PARTITION)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             assert "".join([update.text async for update in following]) == "one two "
     warned(caplog.text, settings, "tokens", offsets)
 
@@ -107,7 +107,7 @@ async def test_one_by_one_they_are_skipped_too(settings: Settings) -> None:
         at = TopicPartition(settings.topic("turns"), PARTITION)
         records.assign([at])
         await seek(records, [at], AtTime(0))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             assert (await records.getone(at)).value == b"behind"
 
 
@@ -135,7 +135,7 @@ async def test_usage_is_counted_behind_them(settings: Settings, caplog: pytest.L
         await sends.send_and_wait(settings.topic("usage"), value, key=b"acme", headers=headers, partition=PARTITION)
     reading = asyncio.create_task(feed.run())
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while not figures.cost_of_month("acme"):
                 await asyncio.sleep(0.02)
     finally:

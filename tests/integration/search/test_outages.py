@@ -77,12 +77,12 @@ async def test_hung_server_stops_neither_the_intake_nor_the_loop_nor_the_end(hun
             bench.submit(turn("ann", f"r{number}"))
             await asyncio.sleep(0.005)
             waits.append(loop.time() - began)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while bench.writer.stats().retries < 2:
                 await asyncio.sleep(0.05)
         assert bench.writer.backlog == 200
         assert "no answer in time" in bench.writer.stats().trouble
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await bench.writer.stop(0.2)
     assert bench.done == []
     assert median(waits) < hung_s, "they do not wait for the server"
@@ -97,7 +97,7 @@ async def test_server_that_stops_answering_for_a_while_gets_every_row(
         await bench.settled(1)
         node.suspend()
         bench.submit(*(turn("ann", f"r{n}") for n in range(10)))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while not bench.writer.stats().retries:
                 await asyncio.sleep(0.05)
         node.resume()

@@ -97,7 +97,7 @@ async def test_no_history_yet_is_no_hits_and_no_error(connection: Milvus, collec
 
 async def once_reached(ask: Callable[[], Awaitable[list[Hit]]]) -> list[Hit]:
     """GRPC does not connect at once to a port that has just refused it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             try:
                 return await ask()

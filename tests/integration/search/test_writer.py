@@ -174,7 +174,7 @@ async def test_flush_comes_after_its_time(connection: Milvus, collection: str) -
     async with Bench(MilvusStore(connection, collection), flush_s=0.2) as bench:
         bench.submit(turn("ann", "r1"))
         await bench.settled(1)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not bench.writer.stats().flushes:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)

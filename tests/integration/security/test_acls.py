@@ -115,7 +115,7 @@ async def ask(backend: AIOKafkaProducer, **fields: Any) -> None:
 async def ended(kafka: GuardedKafka, request_id: str) -> dict[str, Any]:
     options = settings_of(kafka, READER).cluster.options()
     reading = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
-    async with AIOKafkaConsumer("chat-tokens", **options, **reading) as tokens, asyncio.timeout(60):
+    async with AIOKafkaConsumer("chat-tokens", **options, **reading) as tokens, asyncio.timeout(120):
         async for record in tokens:
             event: dict[str, Any] = json.loads(record.value)
             if event.get("request_id") == request_id and event["type"] in {"done", "error"}:
@@ -134,7 +134,7 @@ async def test_a_tool_program_shares_the_calls_and_writes_results(kafka: Guarded
         AIOKafkaConsumer("chat-tool-calls", **options, group_id="parley-tools", enable_auto_commit=False) as calls,
         AIOKafkaProducer(**options) as results,
     ):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while not calls.assignment():
                 await calls.getmany(timeout_ms=200)
         await calls.commit(dict.fromkeys(calls.assignment(), 0))

@@ -50,7 +50,7 @@ def spans(*logs: Path) -> list[Span]:
 
 async def spans_of(trace: str, last: str, *logs: Path) -> dict[str, Span]:
     """The spans of a trace by their names' first words, once there is the `last`."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             found = {
                 span["name"].split()[0]: span for span in spans(*logs) if span["context"]["trace_id"] == f"0x{trace}"
@@ -134,7 +134,7 @@ async def test_each_ended_request_is_one_line_with_its_ids_and_times_and_without
         await client.send("requests", long, user)
         answer = await client.asked(user, marker, max_tokens=2)
         await client.turns_of(user, 1)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not (ended := [line for line in lines(worker.log) if line.get("request_id") == answer.request_id]):
             await asyncio.sleep(0.1)
     (line,) = ended

@@ -41,7 +41,7 @@ async def usage(client: Client) -> dict[Key, list[UsageWindow]]:
 
 async def counted(client: Client, turns: int) -> dict[Key, list[UsageWindow]]:
     """The windows once they hold so many requests."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             windows = await usage(client)
             if sum(revisions[-1].requests for revisions in windows.values()) >= turns:

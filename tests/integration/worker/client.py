@@ -137,7 +137,7 @@ class Client:
         """The texts of the user's rows in Milvus, once there are so many."""
         milvus = Milvus(self.settings.milvus_uri)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 while len(found := await self._rows(milvus, user)) < count:
                     await asyncio.sleep(0.2)
             return [row["text"] for row in found]

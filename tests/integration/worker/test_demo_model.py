@@ -52,7 +52,7 @@ async def test_sixty_requests_of_twenty_users_are_answered_in_order_remembered_a
     verdict = await judge(client.settings, paced=False)
     assert (verdict.turns, verdict.faults) == (len(users) * 3, {})
 
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while len(rows := await indexed(client, connection)) < 2 * 3 * USERS:
             await asyncio.sleep(0.5)
     assert len(set(rows)) == len(rows) == 2 * 3 * USERS
@@ -70,7 +70,7 @@ async def test_the_history_is_found_by_a_paraphrase(client: Client, connection: 
     embedder = await asyncio.to_thread(load_embedder, "minilm")
     try:
         search = TurnSearch(MilvusStore(connection, client.settings.milvus_collection), embedder)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while len(hits := await search.search(Query(user_id=user, text="an appliance stopped working"))) < 4:
                 await asyncio.sleep(0.5)
     finally:

@@ -112,7 +112,7 @@ def mended(link: Link) -> Iterator[None]:
 
 
 async def central_again(client: Client) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not (await client.asked(client.user(), LONG, max_tokens=2)).end.model_version.startswith("central@"):
             await asyncio.sleep(0.3)
 

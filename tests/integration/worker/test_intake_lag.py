@@ -30,7 +30,7 @@ async def test_records_that_are_no_requests_yet_are_a_metric(start_worker: Start
         for _ in range(2000):
             await producer.send(topic, json.dumps({"text": "hi"}).encode())
         await producer.flush()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while LAG not in (found := await asyncio.to_thread(series, worker)) or total(found, LAG, topic=topic) < 100:
             await asyncio.sleep(0.2)
     async with asyncio.timeout(120):

@@ -32,7 +32,7 @@ def worker(start_worker: StartWorker, silent: str) -> WorkerProcess:
 
 
 async def logged(worker: WorkerProcess, text: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while text not in worker.log.read_text():
             await asyncio.sleep(0.05)
 

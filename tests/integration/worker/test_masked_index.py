@@ -55,7 +55,7 @@ async def test_the_index_has_placeholders_and_old_turns_are_hidden_when_they_are
     assert found_in("".join(await client.indexed(user, 2)))
 
     policy.write_text(policy.read_text() + MASK)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while b"is in force" not in worker.log.read_bytes():
             await asyncio.sleep(0.2)
     outside.bodies.clear()

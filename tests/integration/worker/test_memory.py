@@ -55,7 +55,7 @@ async def test_an_expired_conversation_gets_a_tombstone_in_the_changelog(client:
     user = client.user()
     await client.asked(user, "one", max_tokens=2)
     topic = f"{client.settings.app_id}-conversations-changelog"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             rows = [record for record in await client.records(topic) if user in record.key.decode()]
             if rows and rows[-1].value is None:

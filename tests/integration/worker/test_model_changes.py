@@ -43,7 +43,7 @@ def worker(start_worker: StartWorker, policy: Path) -> WorkerProcess:
 
 
 async def logged(worker: WorkerProcess, line: str) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while line not in worker.tail():
             await asyncio.sleep(0.2)
 
@@ -98,7 +98,7 @@ async def test_a_gateway_with_other_settings_lists_what_the_worker_serves_from_i
             assert set(await listed()) == {"demo", "auto", *({"small", "large"} & {*before.split('"')})}
             policy.write_text(SMALL.replace("small", "newest"))
             try:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(120):
                     while await listed() != ["demo", "newest"]:
                         await asyncio.sleep(0.1)
             finally:

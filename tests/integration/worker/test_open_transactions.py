@@ -20,7 +20,7 @@ async def test_a_partition_that_waits_for_an_open_transaction_is_named(worker: W
         await writer.begin_transaction()
         open_at = (await writer.send_and_wait(topic, b"{}", key=b"nina", partition=partition)).offset
         request_id = await client.ask("nina", max_tokens=2)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while LINE not in worker.log.read_text():
                 await asyncio.sleep(0.1)
         await asyncio.sleep(3)

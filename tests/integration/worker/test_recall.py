@@ -101,7 +101,7 @@ async def test_erased_turns_are_never_recalled(client: Client, own_milvus: Milvu
     user = client.user()
     await remembered(client, own_milvus, user, "my bicycle is purple")
     await client.send("controls", {"type": "erase", "user_id": user}, user)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while True:
             answer = await client.asked(user, QUESTION, conversation_id=f"c{time.monotonic_ns()}", recall=5)
             found = await recalled(client, answer)
@@ -117,7 +117,7 @@ async def test_a_milvus_that_hangs_means_no_older_turns_within_the_budget_of_the
     user = client.user()
     await remembered(client, own_milvus, user, "my bicycle is white")
     policy.write_text(POLICY.format(turns=3, budget_ms=200))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while "has changed and is in force" not in worker.tail():
             await asyncio.sleep(0.2)
     own_milvus.suspend()

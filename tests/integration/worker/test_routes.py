@@ -70,7 +70,7 @@ async def notices(client: Client, request_id: str) -> list[Notice]:
 
 
 async def logged(worker: WorkerProcess, line: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while line not in worker.tail():
             await asyncio.sleep(0.2)
 
@@ -145,7 +145,7 @@ async def route_of(client: Client) -> str | None:
 
 
 async def until(client: Client, route: str | None) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while await route_of(client) != route:
             await asyncio.sleep(0.2)
 

@@ -102,7 +102,7 @@ async def test_another_worker_learns_of_the_usage(
 ) -> None:
     """The figures of a worker that starts come from `usage`: the budget of the month is used up by others."""
     policy.write_text(POLICY + '\n[tenants.late]\ncost_per_month = 0.001\n[prices."*"]\nprompt = 1.0\nanswer = 1.0\n')
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while code_of(await client.asked("late/u", "hello", max_tokens=2)) is None:
             await asyncio.sleep(0.2)
         while not await client.records("usage"):
@@ -111,6 +111,6 @@ async def test_another_worker_learns_of_the_usage(
     worker.kill()
     worker.start()
     worker.wait_owning(worker.settings.partitions)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while code_of(await client.asked("late/v", "hello", max_tokens=2)) != "rate_limited":
             await asyncio.sleep(0.2)

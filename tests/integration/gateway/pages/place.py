@@ -117,7 +117,7 @@ async def read(url: str, method: str = "GET", **options: Any) -> Read:
 async def text(socket: ClientConnection) -> str:
     """The messages up to the empty one."""
     whole = ""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while part := await socket.recv():
             assert isinstance(part, str)
             whole += part

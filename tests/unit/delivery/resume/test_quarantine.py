@@ -37,7 +37,7 @@ def test_attempt_is_read_from_its_notice() -> None:
 @in_virtual_time
 async def test_first_attempts_begin_together() -> None:
     isolation = Isolation()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         for _ in range(10):
             await isolation.enter(1)
 
@@ -65,7 +65,7 @@ async def test_suspect_begins_alone() -> None:
 @in_virtual_time
 async def test_fresh_request_waits_for_a_suspect_that_begins_and_for_nothing_else() -> None:
     isolation = Isolation()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await isolation.pass_suspect()
         first = await isolation.enter(1)
         await isolation.pass_suspect()
@@ -83,7 +83,7 @@ async def test_fresh_request_does_not_wait_for_a_slow_suspect(monkeypatch: pytes
     monkeypatch.setattr(quarantine, "ALONE_S", 0.01)
     isolation = Isolation()
     await isolation.enter(2)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await isolation.pass_suspect()
 
 

@@ -120,7 +120,7 @@ async def test_a_cancel_in_the_step_in_which_the_turn_comes_loses_no_turn() -> N
     await first
     second.cancel()
     await asyncio.gather(second, return_exceptions=True)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await work("c")
 
 

@@ -201,7 +201,7 @@ async def test_frames_that_make_no_message_close_the_socket(parts: list[bytes], 
         assert closed_with == code or (code and closed_with == 1006)
         if not code:
             assert got.count(b"\x81") == len([part for part in parts if part[:1] == b"\x81"])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while bodies.held:
                 await asyncio.sleep(0.01)
 
@@ -260,7 +260,7 @@ async def test_a_connection_too_many_is_refused_until_one_ends(limits: tuple[int
         await talk.close()
         for _, writer in held:
             writer.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while gate.open:
                 await asyncio.sleep(0.01)
         assert status_of(await exchange(port, GET + b"Connection: close\r\n\r\n")) == 200
