@@ -36,7 +36,7 @@ LONGEST_LINE = 180
 
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
-    "CHANGELOG.md": 330,
+    "CHANGELOG.md": 345,
     "CONTRIBUTING.md": 2_340,
     "README.md": 1_450,
     "SECURITY.md": 160,

@@ -10,7 +10,9 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from app.commands.waits import WOKEN_BY_HAND, asleep
 from app.wire.codec import decode
@@ -41,6 +43,18 @@ async def parley(worker: WorkerProcess, *arguments: str) -> tuple[int | None, st
     )
     out, err = await process.communicate()
     return process.returncode, out.decode(), err.decode()
+
+
+async def figures_of(worker: WorkerProcess) -> dict[str, dict[str, float]]:
+    """What the worker has counted of waits, by its one label."""
+    async with httpx.AsyncClient() as http:
+        reported = (await http.get(f"http://127.0.0.1:{worker.web_port}/metrics")).text
+    families = {family.name: family.samples for family in text_string_to_metric_families(reported)}
+    assert {"parley:asleep", "parley:asleep_bytes", "parley:asleep_used_ratio"} <= families.keys()
+    return {
+        name: {next(iter(one.labels.values())): one.value for one in families[f"parley:{name}"] if "_total" in one.name}
+        for name in ("slept", "woken", "approvals")
+    }
 
 
 async def test_each_kind_of_wait_ends_and_none_sleeps(worker: WorkerProcess) -> None:
@@ -79,3 +93,8 @@ async def test_each_kind_of_wait_ends_and_none_sleeps(worker: WorkerProcess) -> 
         ended = {one.request_id: one.decided for one in states if one.state == "ended"}
         assert [(one.decision, one.by) for one in ended[ids["approval"]]] == [("rejected", "desk/ops")]
         assert (await parley(worker, "waits", "--count"))[:2] == (0, "0\n")
+        assert await figures_of(worker) == {
+            "slept": {"tool": 2.0, "timer": 1.0},
+            "woken": {"tool": 2.0, "stopped": 1.0},
+            "approvals": {"asked": 2.0, "approved": 1.0, "rejected": 1.0},
+        }
