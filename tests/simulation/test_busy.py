@@ -14,7 +14,7 @@ from app.answering.run import Run
 from app.delivery.open_records import OpenRecords
 from app.delivery.resume import recovery
 from app.features import busy
-from app.features.busy import ConversationOrder, Later, Superseded
+from app.features.busy import ConversationOrder, Later
 from app.policy.file import Policy, WaitRules
 from app.wire.event import PLAN, SUPERSEDED
 from models.interface.generation import FinishReason
@@ -201,6 +201,23 @@ def test_a_request_beyond_its_users_share_is_heard_at_once(word: str, monkeypatc
         assert course.superseded("q1")
 
 
+def test_one_that_rolls_back_counts_behind_one_that_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Busy(monkeypatch)
+    course.ask(1.0, "r1", **TALKS)
+    course.ask(3.0, "r2", "interrupt")
+    course.ask(3.0, "r3", "rollback")
+    course.run()
+    assert course.superseded("r1") == course.superseded("r2") == [{"by": "r3", "rolled_back": True}]
+    assert course.remembered() == ["r3"]
+
+
+def test_otherwise_what_is_rolled_back_would_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = Later.over
+    monkeypatch.setattr(Later, "over", lambda later, before: before or over(later, before))
+    with pytest.raises(AssertionError):
+        test_one_that_rolls_back_counts_behind_one_that_interrupts(monkeypatch)
+
+
 def test_what_is_parked_has_to_be_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without that, what speaks for ever is never ended: the others of its user fill all that there is."""
     monkeypatch.setattr(ConversationOrder, "parks", lambda *_, **__: True)
@@ -209,7 +226,6 @@ def test_what_is_parked_has_to_be_heard(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 _NOTE = recovery.with_notice
-_OVER = Later.over
 
 
 def _is_stored(run: Run) -> bool:
@@ -225,10 +241,6 @@ def _forgets_back(*arguments: Any) -> Any:
             former.answer, replace(former.plan, rolled_back=False), former.attempt, is_replayed=former.is_replayed
         )
     )
-
-
-def _keeps_the_first(later: Later, before: Superseded | None) -> Superseded:
-    return before or _OVER(later, before)
 
 
 async def _ends_as_it_is(_order: ConversationOrder, _run: Run, end: Any) -> Any:
@@ -252,7 +264,6 @@ MUTANTS: dict[str, Mutant] = {
     "what is parked before goes on": Mutant(ConversationOrder, "_meet_parked", _ends_none, busy_storm),
     "what is rolled back is remembered": Mutant(Run, "stores", property(_is_stored), busy_storm),
     "a successor forgets that it is rolled back": Mutant(recovery, "with_notice", _forgets_back, busy_storm),
-    "the first one counts, although a later one rolls back": Mutant(Later, "over", _keeps_the_first, busy_storm),
     "nobody is told": Mutant(ConversationOrder, "_end", _ends_as_it_is, busy_storm),
     "nothing counts as parked": Mutant(OpenRecords, "is_parked", lambda *_: False, busy_storm),
 }
