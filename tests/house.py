@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 676,
     "lines of packages beside it": 415,
     "lines of the core": 9_222,
-    "lines of the tests": 94_959,
+    "lines of the tests": 95_091,
     "words of documents written by hand": 38_835,
     "loose files in models": 0,
     "circles between rooms of models": 0,

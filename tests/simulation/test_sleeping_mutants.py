@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from agents import controls, requests, tool_results
+from app.answering.containment import Containment
 from app.answering.run import Run
 from app.delivery.accepted import Former
 from app.delivery.partition import Partition
@@ -17,14 +18,16 @@ from app.delivery.sleepers import Sleepers
 from app.features import tool_rounds
 from app.features.guard.masking import Masked
 from app.features.guard.moderation import Moderated
+from app.features.open_calls import OpenCalls
 from app.features.waits import clock, sleep, wake
 from app.features.waits.clock import WaitClock
 from app.features.waits.wake import Woken
 from tables.asleep import Sleep, Sleeper
 from tables.conversations import MemoryRules
 from tables.records import Conversation, KeptTurn
-from tables.tool_calls import NO_ROUNDS
+from tables.tool_calls import NO_ROUNDS, row
 from tests.simulation import test_sleeping as directed
+from tests.simulation import test_sleeping_races as races
 from tests.simulation import test_slept_through as slept_through
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.sleeping import sleeping_storm
@@ -207,3 +210,23 @@ def test_a_turn_that_is_erased_and_stays_in_its_rows_is_found(
     monkeypatch.setattr(room, "without_erased", lambda plan, *_: plan)
     with pytest.raises(AssertionError):
         slept_through.test_a_turn_of_another_conversation_that_is_erased_leaves_its_rows(erased_at, monkeypatch)
+
+
+async def _releases_late(containment: Any, partition: Partition, inflight: Any, asleep: Any) -> None:
+    await partition.commit(asleep.commit, urgent=True)
+    partition.release(inflight)
+    asleep.settle()
+    containment._observer.slept(partition.number, inflight)
+
+
+def test_an_answer_that_is_in_flight_until_its_sleep_is_confirmed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Containment, "_let_sleep", _releases_late)
+    with pytest.raises(AssertionError):
+        races.test_a_result_wakes_what_has_not_heard_yet_that_it_sleeps(monkeypatch)
+
+
+@pytest.mark.parametrize("stop_at", [1.4, 8.0])
+def test_an_end_that_counts_once_it_is_committed_is_found(stop_at: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OpenCalls, "end", lambda _calls, key, _rounds: row(*key, None))
+    with pytest.raises(AssertionError):
+        races.test_a_result_that_comes_with_the_end_is_late(0, stop_at, monkeypatch)
