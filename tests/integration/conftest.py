@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-# Each would read all the certificate authorities of this machine: 25 ms of a processor, and a start of a gateway is
-# waited for by a new client every 50 ms. OpenAI's client has an httpx of its own.
+# Each would read all certificate authorities: 25 ms of a processor. OpenAI's client has an httpx of its own.
 for library in ("httpx", "httpx2"):
     transports = import_module(f"{library}._transports.default")
     transports.create_ssl_context = cache(transports.create_ssl_context)  # type: ignore[attr-defined]

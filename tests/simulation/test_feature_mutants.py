@@ -211,8 +211,8 @@ MUTANTS: dict[str, Mutant] = {
         "_is_erased",
         lambda *_: False,
         recalling_deletions,
+        5,
         more=((PartitionMarks, "being_erased", lambda *_: {}),),
-        hint=5,
     ),
 }
 

@@ -156,11 +156,7 @@ MUTANTS: dict[str, Mutant] = {
         Leaving, "leave", _tells_no_failure, foreign_storm, hint=3
     ),
     "a request that is refused before its answer leaves nothing for readers of errors": Mutant(
-        Containment,
-        "refused",
-        lambda *_: (),
-        foreign_storm,
-        hint=3,
+        Containment, "refused", lambda *_: (), foreign_storm, hint=3
     ),
     "a record that an intake refuses leaves nothing for readers of errors": Mutant(
         IntakeRecords, "_refusals", _tells_no_refusal, foreign_storm
@@ -169,11 +165,7 @@ MUTANTS: dict[str, Mutant] = {
         intake_of_others, "source_headers", _carries_nothing, foreign_storm
     ),
     "what an erased user wrote is told again": Mutant(
-        _Asked,
-        "passed",
-        property(lambda asked: asked._passed),
-        foreign_storm,
-        hint=3,
+        _Asked, "passed", property(lambda asked: asked._passed), foreign_storm, hint=3
     ),
     "a next owner does not send again what its predecessor may not have sent": Mutant(
         Beside, "send", _owes_nothing, foreign_storm, hint=17

@@ -47,6 +47,7 @@ def test_what_takes_longest_comes_first_and_what_is_unknown_before() -> None:
     durations = {"tests/unit/test_a.py": 2.0, "tests/browser/test_b.py": 3.0, "tests/unit/test_c.py": 5.0}
     queue = Queue([*durations, "tests/faults/test_new.py"], durations)
     order = [queue.next(niceness) for niceness in (0, 5, 0, 0, 5)]
+    assert tuple(Queue(sorted(suite.LONGEST), {}).waiting) == suite.LONGEST
     files = ["faults/test_new.py", "unit/test_c.py", "browser/test_b.py", "unit/test_a.py"]
     assert order == [*(f"tests/{file}" for file in files), None]
 
@@ -71,11 +72,10 @@ def test_a_part_costs_what_its_processes_cost(tmp_path: Path) -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass\n"
     runs = f"import subprocess, sys\n\ndef test_it():\n    subprocess.run([sys.executable, '-c', {burn!r}])\n"
     waits = "import time\n\ndef test_it():\n    time.sleep(0.5)\n"
-    first, dear, cheap = _files(tmp_path, a="def test_it():\n    pass\n", b=runs, c=waits)
-    ran = Suite([first, dear, cheap], {}, (0,))
+    parts = _files(tmp_path, a="def test_it():\n    pass\n", b=runs, c=waits)
+    ran = Suite(parts, {}, (0,))
     ran.finish()
-    assert ran.costs[dear] >= 0.3 > ran.costs[cheap]
-    assert ran.durations[cheap] >= 0.5
+    assert ran.costs[parts[1]] >= 0.3 > ran.costs[parts[2]]
 
 
 def test_a_process_that_dies_fails_with_its_part_and_others_go_on(tmp_path: Path) -> None:
