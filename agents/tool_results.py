@@ -139,7 +139,9 @@ def _rounds_without(partition: Partition, calls: OpenCalls, result: ToolResultRe
     has_ended = store.get(Table.ENDED, records.key(*key)) is not None
     if rounds is None and (has_ended or has_marks(store, result.user_id)):
         return None
-    made = () if rounds is None else {call.id for call in rounds.calls} - {call.id for call in rounds.asked_calls}
+    made = set() if rounds is None else {call.id for call in rounds.calls}
+    if rounds is not None:
+        made -= {*(call.id for call in rounds.asked_calls), *(one.call_id for one in rounds.agents)}
     if rounds is None or result.tool_call_id not in made:
         raise WireError(
             ErrorCode.NOT_FOUND,

@@ -79,6 +79,14 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.state is ApprovalState.ASKED
 
 
+class AskedAgent(msgspec.Struct, frozen=True):
+    """Of a call that is a request of an agent: the request has the call's id. `until`: when its time is over."""
+
+    call_id: str
+    agent: str
+    until: int
+
+
 class ToolRound(msgspec.Struct, frozen=True):
     """A round that ended in `calls`: `reasoning` and `text`, and how many tokens the answer has up to its `end`."""
 
@@ -91,14 +99,16 @@ class ToolRound(msgspec.Struct, frozen=True):
     outcomes: tuple[ToolOutcome, ...] = ()
     reasoning: str = ""
     approvals: tuple[Approval, ...] = ()
+    agents: tuple[AskedAgent, ...] = ()
 
     def approval(self, call_id: str) -> Approval | None:
         return next((one for one in self.approvals if one.call_id == call_id), None)
 
     def until(self, call_id: str) -> int:
         """When the time of this call is over, or that of its approval."""
-        approval = self.approval(call_id) if self.approvals else None
-        return self.expires_at if approval is None else approval.until
+        agent = next((one for one in self.agents if one.call_id == call_id), None)
+        other = agent or (self.approval(call_id) if self.approvals else None)
+        return self.expires_at if other is None else other.until
 
     @property
     def asked(self) -> tuple[ModelCall, ...]:
@@ -163,6 +173,16 @@ class ToolRounds(msgspec.Struct, frozen=True):
     @property
     def approvals(self) -> tuple[Approval, ...]:
         return tuple(approval for one in self.rounds for approval in one.approvals)
+
+    @property
+    def agents(self) -> tuple[AskedAgent, ...]:
+        return tuple(agent for one in self.rounds for agent in one.agents)
+
+    @property
+    def waiting_agents(self) -> tuple[AskedAgent, ...]:
+        """Those whose answers are missing."""
+        missing = {call.id for call in self.missing}
+        return tuple(one for one in self.rounds[-1].agents if one.call_id in missing) if missing else ()
 
     @property
     def is_rejected(self) -> bool:

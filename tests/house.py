@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 74_484,
-    "files of the product": 676,
+    "lines of the product": 74_863,
+    "files of the product": 679,
     "lines of packages beside it": 415,
-    "lines of the core": 9_222,
-    "lines of the tests": 95_091,
-    "words of documents written by hand": 38_835,
+    "lines of the core": 9_243,
+    "lines of the tests": 96_089,
+    "words of documents written by hand": 39_118,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

@@ -15,6 +15,7 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     cache        Each reader's own guard reads what is repeated. All candidates together are one answer.
     best_of      It calls the engine once for each candidate.
     egress       What the others leave of the turn is what readers of foreign topics get.
+    asked        An end that no other stage has a word in is the result of a call.
 
 To remove a feature, delete its module, what names it here, and its field in `Policy` (app/policy/file.py). `best_of`,
 `moderation` and `egress` need no more. The others are fields of `Features`: they have figures (`families_of`), or
@@ -32,6 +33,7 @@ from prometheus_client.core import Metric
 from app.answering.pipeline import Retry
 from app.answering.stage import Feature
 from app.delivery.partition import Partition
+from app.features.agents.asked import AskedAgents
 from app.features.agents.named import NamedAgents
 from app.features.best_of import BestOf
 from app.features.busy import ConversationOrder
@@ -96,6 +98,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
         cache,
         BestOf(host.embedder),
         Egress(host.policy),
+        AskedAgents(tools, host.policy),
     )
     return Features(stages, order, quota, timers, agents, tools, routing, masking, recall, cache)
 

@@ -22,11 +22,12 @@ import msgspec
 from app.answering.kept import Kept
 from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Round, Stage
-from app.delivery.accepted import Former
+from app.delivery.accepted import Former, RequestKey
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import Outcome
 from app.delivery.ownership import Ownership
 from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
+from app.features.agents.asking import Asking, ask, stop_asked
 from app.features.open_calls import OpenCalls
 from app.features.waits.approvals import Decided, asked, call_record, not_asked, over, timed_out
 from app.features.waits.sleep import asleep, ended, go_on, may_sleep
@@ -39,6 +40,7 @@ from app.wire.tools import MAX_OPEN_MS, TOOL_TIMEOUT_MS, ToolCall, ToolMode
 from models.interface.chat import ModelCall
 from models.interface.generation import End, FinishReason
 from tables import records
+from tables.asleep import Sleeper
 from tables.tool_calls import Approval, ToolRound, ToolRounds, fits
 
 log = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class ToolsOverKafka(Feature):
     def use(self, policy: Policy) -> None:
         self.waits = policy.waits
         self.approve = {name: rules.approve for name, rules in policy.tools.items() if rules.approve is not None}
+        self.asks = {name: rules for name, rules in policy.tools.items() if rules.ask and policy.waits is not None}
 
     def calls_of(self, ownership: Ownership) -> OpenCalls:
         """The calls of the partition's answers that wait under this ownership."""
@@ -95,6 +98,7 @@ class Calling(Stage):
         of_row = self._calls.committed if run.accepted.sleeper is None else self._calls.decided
         self._made = of_row(run.key) or made
         run.answer.continue_after(self._made)
+        self._stopped: list[tuple[RequestKey, Sleeper | None]] = []
 
     def is_decided(self, former: Former) -> bool:
         return former.is_admitted
@@ -137,6 +141,7 @@ class Calling(Stage):
         """Make the calls in which a round has ended."""
         run, answer, now = self.run, self.run.answer, self.run.partition.ownership.clock.now()
         calls = tuple(ModelCall(call.name, call.arguments, answer.call_id(at)) for at, call in enumerate(end.calls))
+        asking = ask(run, answer.rounds, calls, self._tools.asks, now) if self._tools.asks else Asking()
         one = ToolRound(
             end=answer.index,
             text=answer.text_of_round,
@@ -145,7 +150,9 @@ class Calling(Stage):
             usage=end.usage,
             asked_at=now,
             expires_at=now + self._timeout_ms(),
+            outcomes=asking.outcomes,
             approvals=self._approvals(calls, now),
+            agents=asking.agents,
         )
         rounds = answer.rounds.asked(one)
         if not fits(rounds, answer.beside_bytes):
@@ -153,18 +160,24 @@ class Calling(Stage):
         await answer.delivered()
         change = self._calls.decide(run.key, rounds)
         headers = run.inflight.trace_headers
-        made = [call for call in one.calls if call not in one.asked]
+        others = {call.id for call in one.asked} | {agent.call_id for agent in one.agents}
+        made = [call for call in one.missing if call.id not in others]
         outputs = tuple(call_record(self._settings, run.key, rounds, call, now, headers) for call in made)
+        outputs += asking.outputs
         await run.partition.commit(Commit(None, (change,), outputs, asked(run.key, rounds, now)), urgent=True)
         self._made = rounds
         answer.continue_after(rounds)
         run.inflight.attempts.end_beginning()
         await answer.notice(TOOL_CALLS, _waits_for(one.calls), {"calls": [_shown_call(call) for call in one.calls]})
+        if not one.missing:
+            await self._tell_results()
 
     async def _wait(self) -> None:
         """Wait until each call of the last round has a result. Raises `Over` if the request is stopped."""
         run, clock = self.run, asyncio.get_running_loop().time
         sleeps_at = math.inf if self._tools.waits is None else clock() + self._tools.waits.park_after_s
+        if self._tools.waits is not None and self._made.waiting_agents:
+            sleeps_at = clock()
         async with run.waiting():
             with (
                 self._calls.waiting(run.key) as changed,
@@ -279,6 +292,8 @@ class Calling(Stage):
         if last.asked_calls:
             audit = over(self.run.key, last, self.run.ownership.clock.now())
             kept = dataclasses.replace(kept, audit=(*kept.audit, *audit))
+        if last.waiting_agents:
+            kept, self._stopped = stop_asked(self.run, kept, last)
         rounds = self.run.answer.rounds.without_results(CANCELLED)
         turn = kept.turn
         if turn is not None and rounds.rounds and not self.run.hides_turn:
@@ -292,7 +307,7 @@ class Calling(Stage):
     def committed(self, outcome: Outcome) -> None:
         del outcome
         self._calls.forget(self.run.key)
-        self.run.ownership.sleepers.settle([(self.run.key, None)])
+        self.run.ownership.sleepers.settle([(self.run.key, None), *self._stopped])
 
 
 def _with_steps(kept: records.KeptTurn | None, rounds: ToolRounds) -> records.KeptTurn | None:

@@ -13,6 +13,11 @@ from app.wire.request import Message, Request, Role
 from app.wire.tools import Function, ToolField, ToolMode
 from app.wire.validation import validate_request
 
+MOST_DEEP = 3
+"""How many agents that are asked may ask one another in a row."""
+_QUESTION = {"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}
+"""The arguments of a tool that is an agent, unless it has a schema of its own."""
+
 
 class AgentRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request that names the agent has its instructions (`system`), its `model`, by default that of any request, and
@@ -40,7 +45,8 @@ def as_agent(request: Request, rules: AgentRules, tools: Mapping[str, ToolRules]
 
 
 def _field(name: str, rules: ToolRules) -> ToolField:
-    return ToolField(function=Function(name=name, description=rules.description, parameters=rules.parameters))
+    parameters = rules.parameters or (_QUESTION if rules.ask else None)
+    return ToolField(function=Function(name=name, description=rules.description, parameters=parameters))
 
 
 def agent_mistakes(
@@ -62,6 +68,38 @@ def agent_mistakes(
             validate_request(request, b"x", max_prompt_bytes=most)
         except WireError as error:
             yield f"{path}: {error.message}"
+
+
+def ask_mistakes(agents: Mapping[str, AgentRules], tools: Mapping[str, ToolRules], *, has_waits: bool) -> Iterator[str]:
+    """What is wrong with tools that are agents."""
+    for name, rules in tools.items():
+        if rules.ask is None:
+            continue
+        if not has_waits:
+            yield f"tools.{name}.ask: needs the table [waits]: answers wait asleep for an agent"
+        if rules.ask not in agents:
+            yield f"tools.{name}.ask: there is no [agents.{rules.ask}]; there are {_listed(agents)}"
+    for name in agents:
+        chain = _longest(name, agents, tools, ())
+        if chain[-1] in chain[:-1]:
+            if chain[-1] == min(chain) == name:  # each circle is told once
+                yield f"agents.{name}: these agents ask one another in a circle: {' -> '.join(chain)}"
+        elif len(chain) > MOST_DEEP + 1:
+            yield f"agents.{name}: asks {len(chain) - 1} deep, at most {MOST_DEEP} are possible: {' -> '.join(chain)}"
+
+
+def _longest(
+    name: str, agents: Mapping[str, AgentRules], tools: Mapping[str, ToolRules], before: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The longest row of agents that ask one another, or one that is a circle."""
+    chain = (*before, name)
+    if name in before or len(before) > MOST_DEEP:
+        return chain
+    rules = agents.get(name, AgentRules())
+    asked = dict.fromkeys(ask for one in rules.tools if one in tools and (ask := tools[one].ask) is not None)
+    rows = [_longest(one, agents, tools, chain) for one in asked]
+    circle = next((row for row in rows if row[-1] in row[:-1]), None)
+    return circle or max(rows, key=len, default=chain)
 
 
 def _listed(names: Mapping[str, object]) -> str:

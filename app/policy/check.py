@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app.policy.agents import agent_mistakes
+from app.policy.agents import agent_mistakes, ask_mistakes
 from app.policy.constants import constant_bytes
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, Policy, PolicyError
 from app.policy.foreign import SOURCE, foreign_mistakes
@@ -51,6 +51,7 @@ def checked(path: Path, settings: Settings) -> tuple[Policy, list[str]]:
     mistakes += _of_tools(policy, has_waits="waits" in raw)
     names = [DEFAULT_MODEL, *policy.names]
     mistakes += agent_mistakes(policy.agents, policy.tools, names, settings.max_prompt_bytes)
+    mistakes += ask_mistakes(policy.agents, policy.tools, has_waits="waits" in raw)
     if policy.guard.pii == "redact":
         mistakes += _of_redaction(policy)
     return policy, mistakes

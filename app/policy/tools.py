@@ -14,6 +14,7 @@ BY_USER = "user"
 """In place of a desk: the user, whose answer calls the tool, decides."""
 
 _MOST_S = 30 * 86_400
+_ANSWER_S = 600.0
 _DESK = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -40,9 +41,26 @@ class ApproveRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class ToolRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`description`, and `parameters`, the JSON schema of its arguments: what agents' models know of it. A call of one
-    with `approve` is made once it is approved.
+    with `approve` is made once it is approved. One of a tool with `ask` is a request of that agent, which has
+    `within_s`, by default ten minutes.
     """
 
     description: str | None = None
     parameters: dict[str, Any] | None = None
     approve: ApproveRules | None = None
+    ask: str | None = None
+    within_s: float | None = None
+
+    @property
+    def answer_ms(self) -> int:
+        """How long an agent has."""
+        return round((self.within_s or _ANSWER_S) * 1000)
+
+    def mistakes(self) -> Iterator[Mistake]:
+        """What the types cannot express."""
+        if self.within_s is not None and not 0 < self.within_s <= _MOST_S:
+            yield Mistake("within_s", f"within_s must be above 0 and at most {_MOST_S}")
+        if self.within_s is not None and self.ask is None:
+            yield Mistake("within_s ask", "within_s is the time of an agent, so it needs ask")
+        if self.ask is not None and self.approve is not None:
+            yield Mistake("ask approve", "ask excludes approve: an agent is asked at once")

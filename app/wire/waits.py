@@ -13,8 +13,8 @@ from app.wire.codec import Headers, decode
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the answer waits for; `wait_id` is a call's id. `by`: of an approval, the desk that decides, or `user`; and
-    `parameters` is the schema of the arguments, JSON text.
+    """What the answer waits for; `wait_id` is a call's id. `by`: of an approval, the desk that decides, or `user`; of
+    an answer, the agent that gives it. `parameters` is the schema of the arguments, JSON text.
     """
 
     wait_id: str

@@ -18,10 +18,11 @@ from typing import Protocol
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from app.policy.agents import AgentRules
 from app.policy.tools import ApproveRules
 from app.private.mask import NO_MASK, Mask
 from app.private.value import PrivateValue
-from app.reader import ReaderRule
+from app.reader import Answer, ReaderRule
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.event import (
@@ -42,6 +43,7 @@ from app.wire.tool_records import ToolCallRecord
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason
 from tables.records import Table
+from tests.faults.agents_verdict import as_agent_of
 from tests.faults.audit_verdict import wrong_audit
 from tests.faults.desks import results_of, wrong_approvals
 from tests.faults.plan_verdict import is_as_decided, wrong_memories, wrong_repeats
@@ -257,6 +259,7 @@ def judge_records(
     masks: Masks = lambda _user, _values: NO_MASK,
     slept: Mapping[Key, Mapping[str, int]] = MappingProxyType({}),
     timed: Collection[Key] = (),
+    agents: Mapping[str, AgentRules] = MappingProxyType({}),
 ) -> Verdict:
     """`erased`: when the last mark stood that is about a conversation, None without one; `has_met`: whether an erasure
     has met a recalled turn; `masks` hide values from the model; `slept`: answers of which `waits` tells, and since when
@@ -266,14 +269,14 @@ def judge_records(
     """
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
-    asked = _asked(requests, settings, verdict, timed)
+    asked = {key: as_agent_of(one, agents) for key, one in _asked(requests, settings, verdict, timed).items()}
     verdict.requests = len(asked)
     verdict.slept |= dict.fromkeys(slept, False)
     rule = _judge_tokens(tokens, verdict, has_met, mixed=mixed)
     ends = (answer.end for answer in rule.answers.values())
     verdict.errors.update(end.error.code for end in ends if end is not None and end.error is not None)
     written = _judge_turns(turns, verdict)
-    for key in asked:
+    for key, request in asked.items():
         answer = rule.answers.get(key)
         if answer is None or answer.end is None:
             verdict.lost.append(key)
@@ -284,7 +287,7 @@ def judge_records(
         if answer.end.type is EventType.DONE:
             if key not in written:
                 verdict.lost.append(key)
-            elif (written[key].answer, written[key].reasoning or "") != (answer.text, answer.reasoning):
+            elif (written[key].answer, written[key].reasoning or "") != _kept_texts(request, answer):
                 verdict.turn_differs.append(key)
             elif written[key].prompt and [call.id for call in written[key].tool_calls or ()] != [
                 *(call.tool_call_id for call in topics.calls.get(key, ())),
@@ -302,6 +305,11 @@ def judge_records(
         judge_texts(asked, rule, written, settings, erased, topics, verdict, masks, slept)
         verdict.changed += [key for key in asked if key in rule.answers and not is_split(asked[key], rule.answers[key])]
     return verdict
+
+
+def _kept_texts(request: dict, answer: Answer) -> tuple[str, str]:
+    """Those of its turn: none of a request that is not stored."""
+    return ("", "") if request.get("store") is False else (answer.text, answer.reasoning)
 
 
 def _asked(records: Iterable[Fetched], settings: Settings, verdict: Verdict, timed: Collection[Key]) -> dict[Key, dict]:

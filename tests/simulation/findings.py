@@ -31,6 +31,7 @@ from tables.records import GuardSecret, Table, decode_row
 from tables.store import PartitionStore
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
+from tests.faults.agents_verdict import Askings
 from tests.faults.audit_verdict import wrong_audit
 from tests.faults.desks import results_of, wrong_approvals
 from tests.faults.moderation_verdict import wrong_moderation
@@ -87,6 +88,10 @@ class Findings:
         self._innocent = Innocent(simulation)
         self._events, self._unreadable = readable(self._everything("tokens"))
         self._timed = timed_in(self._read("waits"))
+        rules, askers = simulation.conditions.agents, simulation.askers
+        self._agents = {} if rules is None else {"helper": rules}
+        repeats = () if askers is None else askers.repeats
+        self._askings = None if rules is None else Askings(self._read("requests"), self._events, repeats)
         self._quarantined = simulation.deadly | met_by_kills(simulation, self._events)
 
     def outcome(self) -> Outcome:
@@ -103,6 +108,7 @@ class Findings:
             masks=self._mask,
             slept=slept_by(self._read("waits")),
             timed=self._timed,
+            agents=self._agents,
             topics=read_tool_topics(
                 self._read("tool-calls"), self._read("tool-results"), self._sim.settings(), self._results_of_asked()
             ),
@@ -220,6 +226,8 @@ class Findings:
         if (rules := self._sim.conditions.approvals) is not None:
             audit, controls, calls = map(self._read, ("audit", "controls", "tool-calls"))
             wrong += wrong_approvals(audit, controls, calls, self._reasons(), rules)
+        if self._askings is not None:
+            wrong += self._askings.wrong(self._agents)
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows(erasures)
@@ -241,6 +249,8 @@ class Findings:
         return wrong
 
     def _results_of_asked(self) -> Mapping[Key, Mapping[str, Sequence[str]]]:
+        if self._askings is not None:
+            return self._askings.results(round(self._sim.conditions.within_s * 1000))
         rules = self._sim.conditions.approvals
         return NOBODY if rules is None else results_of(self._read("audit"), self._read("controls"))
 
@@ -282,6 +292,7 @@ class Findings:
         # Nobody reads a result while no answer waits, so a wrong one may have no dead letter yet.
         results = set() if self._sim.tools is None else self._sim.tools.wrong
         decisions = set() if self._sim.desks is None else self._sim.desks.wrong
+        decisions |= set() if self._sim.askers is None else self._sim.askers.wrong
         unwanted = set(sources) - wanted - results - decisions - self._quarantined_places() - self._sim.hostile.keys()
         unwanted -= self._innocent.others(self._read("turns"))
         return wrong + [f"{place} has a dead letter" for place in unwanted]

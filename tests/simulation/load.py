@@ -54,6 +54,10 @@ class Load:
     """Share of requests with `not_before`."""
     timers_s: tuple[float, ...] = (0.5, 2.0, 6.0)
     """How long they wait, by chance."""
+    agents: float = 0.0
+    """Share of requests that name the agent `helper`."""
+    stops: float = 0.0
+    """Share of requests that are cancelled at some time, most before their end."""
     recall: float = 0.0
     """Share of requests that ask for related older turns."""
     same: float = 0.0
@@ -130,6 +134,9 @@ class Sending:
             if not self._cancels(at, user, number, request) and self.random.random() < load.deadlines:
                 request["deadline_ms"] = self.random.choice((0, 100, 1000, 5000))
             request |= self._timer_of(at)
+            if self._drawn(load.stops):
+                cancel = {"type": "cancel", "request_id": f"r{number}", "user_id": user}
+                self.after(at + self.random.choice((0.1, 1.0, 3.0, 8.0)), partial(self.send, "controls", user, cancel))
             self._erase_beside(at, user)
             self._delete_beside(at, user, str(request.get("conversation_id", "default")))
             self.after(at, partial(send, request))
@@ -245,6 +252,8 @@ class Sending:
     def _tools_of(self, number: int) -> dict[str, object]:
         if self._drawn(self.load.results):
             return {"tools": TOOLS, "conversation_id": f"t{number}"}
+        if self._drawn(self.load.agents):
+            return {"agent": "helper"}
         if self._drawn(self.load.tools):
             times = self.load.tool_times_ms
             time_ms = times[0] if len(times) == 1 else self.random.choice(times)

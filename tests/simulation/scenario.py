@@ -21,6 +21,7 @@ from aiokafka import TopicPartition
 from app.delivery import open_records
 from app.delivery.partition import State
 from app.delivery.record import REQUESTS
+from app.policy.agents import AgentRules
 from app.policy.file import (
     DEFAULT_MODEL,
     NO_POLICY,
@@ -44,6 +45,7 @@ from models.served.paced import VERSION, BytePrompts
 from tables.records import Table
 from tests.faults.verdict import Key
 from tests.simulation import foreign
+from tests.simulation.asked import SimAskers
 from tests.simulation.broker import Broker, Entry
 from tests.simulation.desks import SimDesks
 from tests.simulation.findings import Findings, Outcome
@@ -96,6 +98,12 @@ class Conditions:
     """Answers that wait for tools fall asleep after so long."""
     approvals: ApproveRules | None = None
     """Calls wait for an approval (desks.py)."""
+    agents: AgentRules | None = None
+    """Calls are requests of this agent, `helper` (asked.py)."""
+    within_s: float = 60.0
+    """How long it has."""
+    most_asleep: int = 64
+    """Answers of a user that may sleep."""
     rounds: int = 32
     """Requests that a partition holds in memory, as a multiple of those that may run."""
 
@@ -190,6 +198,7 @@ class Simulation:
         if load.tools:
             self.tools = SimToolPrograms(seed, self.broker, self.settings(), load.tools_late_s)
         self.desks = None if conditions.approvals is None else SimDesks(seed, self.broker, partitions)
+        self.askers = SimAskers(seed, self.broker, partitions) if conditions.agents and load.tools else None
         Sending(self, load).begin()
 
     def _is_deadly(self, job: Job) -> bool:
@@ -242,7 +251,11 @@ class Simulation:
             tenants = {"acme": TenantRule(user_requests_per_min=self.conditions.user_limit)}
             policy = msgspec.structs.replace(policy, tenants=tenants)
         if self.conditions.sleeps_after_s is not None:
-            policy = msgspec.structs.replace(policy, waits=WaitRules(park_after_s=self.conditions.sleeps_after_s))
+            waits = WaitRules(park_after_s=self.conditions.sleeps_after_s, per_user=self.conditions.most_asleep)
+            policy = msgspec.structs.replace(policy, waits=waits)
+        if self.conditions.agents is not None:
+            tools = {"look_up": ToolRules(ask="helper", within_s=self.conditions.within_s)}
+            policy = msgspec.structs.replace(policy, tools=tools, agents={"helper": self.conditions.agents})
         if self.conditions.approvals is not None:
             tools = {"look_up": ToolRules(approve=self.conditions.approvals)}
             policy = msgspec.structs.replace(policy, tools=tools)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 from functools import partial
 
+from app.policy.agents import AgentRules
 from app.policy.tools import ApproveRules
-from tests.simulation.faults import MORE_FAULTS, Fault, inflict_some
+from tests.simulation.faults import FAULTS, MORE_FAULTS, Fault, expire_log, inflict_some, suspend
 from tests.simulation.load import Load
 from tests.simulation.process import Process
 from tests.simulation.scenario import Conditions, Simulation
@@ -153,5 +154,39 @@ def busy_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
         timers=chance.choice((0.0, 0.2)) if sleeps else 0.0,
         timers_s=(0.3, 1.0, 4.0),
         busy=0.5,
+    )
+    return _beset(seed, load, faults, conditions, chance)
+
+
+def agent_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
+    """A storm among answers that ask an agent, which may ask itself, three deep. The tail of `tokens` stays: with the
+    text of an agent the verdict would lose what its asker has read.
+    """
+    chance = random.Random(f"agents {seed}")
+    rules = AgentRules(system=chance.choice(("", "Help.")), tools=chance.choice(((), ("look_up",))))
+    conditions = Conditions(
+        ttl_s=30 * _DAY_S,
+        skew=chance.random() < 0.5,
+        sweep_s=chance.choice((0.3, 3.0)),
+        sleeps_after_s=chance.choice((0.05, 1.5)),
+        agents=rules,
+        within_s=chance.choice((3.0, 20.0, 90.0)),
+        most_asleep=chance.choice((64, 64, 1)),
+    )
+    load = Load(
+        requests=4 + seed % 5,
+        users=chance.choice((1, 2, 3)),
+        tokens=chance.choice((1, 3)) if rules.tools else chance.choice((2, 8, 30)),
+        cancels=0.1,
+        stops=chance.choice((0.0, 0.3)),
+        repeats=0.2,
+        deadlines=chance.choice((0.0, 0.2)),
+        erases=chance.choice((0.0, 0.0, 0.1)),
+        deletes=chance.choice((0.0, 0.0, 0.1)),
+        conversations=chance.choice((0, 2)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        tools=0.8,
+        agents=0.2,
+        tenant=chance.choice((None, "acme")),
     )
     return _beset(seed, load, faults, conditions, chance)

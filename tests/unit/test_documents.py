@@ -53,7 +53,7 @@ BUDGETS = {
     "deploy/packages/python/README.md": 500,
     "deploy/packages/quantize/README.md": 80,
     "docs/README.md": 250,
-    "docs/agents.md": 400,
+    "docs/agents.md": 500,
     "docs/built-on.md": 760,
     "docs/chart.md": 1_210,
     "docs/commands.md": 785,

@@ -41,6 +41,7 @@ from tables.records import Table
 from tables.tool_calls import Approval, ApprovalState, ToolOutcome, ToolRounds, fits
 
 TIMED_OUT = "error: the tool did not answer in time"
+LATE = "error: the agent did not answer in time"
 NOT_APPROVED = "error: nobody has approved this in time"
 NOT_ASKED = "error: nobody was asked to approve this, because too many answers wait"
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -106,7 +107,8 @@ def timed_out(rounds: ToolRounds, now: int, latest: int | None = None) -> ToolRo
     for call in rounds.missing:
         until = rounds.rounds[-1].until(call.id)
         if call not in asked and (until if latest is None else min(until, latest)) <= now:
-            rounds = rounds.answered(ToolOutcome(call.id, TIMED_OUT))
+            is_agent = any(one.call_id == call.id for one in rounds.agents)
+            rounds = rounds.answered(ToolOutcome(call.id, LATE if is_agent else TIMED_OUT))
     return rounds
 
 

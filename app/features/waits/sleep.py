@@ -153,7 +153,9 @@ async def go_on(run: Run) -> None:
     """Tell readers that the answer goes on, by another model if the one that wrote it is not served any more."""
     plan, request, former = run.answer.plan, run.accepted.request, run.accepted.former
     author = former.answer.segments[-1].model_version if former.answer is not None and former.has_begun else None
-    details: dict[str, str] = {"kind": "approval" if run.answer.rounds.is_rejected else "tool"}
+    rounds = run.answer.rounds
+    kind = "approval" if rounds.is_rejected else "answer" if rounds.rounds and rounds.rounds[-1].agents else "tool"
+    details: dict[str, str] = {"kind": kind}
     if author is not None and run.models.decided(author) is None:
         name = next((one for one in (plan.model, request.model, DEFAULT_MODEL) if one and run.models.find(one)), None)
         if name is not None:

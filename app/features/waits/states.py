@@ -24,6 +24,9 @@ def waits_of(rounds: ToolRounds) -> tuple[Wait, ...]:
 
 def _wait(one: ToolRound, call: ModelCall) -> Wait:
     approval = one.approval(call.id)
+    agent = next((agent.agent for agent in one.agents if agent.call_id == call.id), None)
+    if agent is not None:
+        return Wait(call.id, "answer", call.name, call.arguments, one.until(call.id), agent)
     if approval is None or not approval.is_asked:
         return Wait(call.id, "tool", call.name, call.arguments, one.until(call.id))
     schema = None if approval.parameters is None else encode(approval.parameters).decode()

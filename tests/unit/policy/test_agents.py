@@ -82,3 +82,58 @@ def test_a_mistake_is_told_when_the_policy_is_read(tmp_path: Path, added: str, m
 def test_an_agent_that_fills_every_prompt_is_refused(tmp_path: Path) -> None:
     (told,) = found(tmp_path, f'[agents.a]\nsystem = "{"x" * 200}"', max_prompt_bytes=100)
     assert told == "agents.a: the prompt has 201 bytes, the limit is 100"
+
+
+ASKS = f"""{SHOP}
+[waits]
+[agents.researcher]
+[tools.research]
+ask = "researcher"
+within_s = 60
+"""
+
+
+def test_a_tool_that_is_an_agent_takes_a_question(tmp_path: Path) -> None:
+    policy = read_policy(settings(write(tmp_path, ASKS)))
+    request = as_agent(_asked(prompt="hi"), AgentRules(tools=("research",)), policy.tools)
+    (tool,) = request.tools or ()
+    assert (tool.function.parameters or {})["required"] == ["question"]
+    assert policy.tools["research"].answer_ms == 60_000
+    assert ToolRules(ask="researcher").answer_ms == 600_000
+
+
+def test_answers_wait_asleep_for_an_agent(tmp_path: Path) -> None:
+    (told,) = found(tmp_path, ASKS.replace("[waits]", ""))
+    assert told == "tools.research.ask: needs the table [waits]: answers wait asleep for an agent"
+
+
+@pytest.mark.parametrize(
+    ("added", "mistake"),
+    [
+        ('[tools.t]\nask = "nobody"', "tools.t.ask: there is no [agents.nobody]; there are researcher, support"),
+        ('[tools.t]\nask = "support"\napprove = { by = "desk" }', "tools.t: ask excludes approve"),
+        ('[tools.t]\nask = "support"\nwithin_s = 0', "tools.t: within_s must be above 0"),
+        ("[tools.t]\nwithin_s = 5", "tools.t: within_s is the time of an agent, so it needs ask"),
+        (
+            '[agents.a]\ntools = ["b"]\n[agents.b]\ntools = ["a"]\n[tools.a]\nask = "a"\n[tools.b]\nask = "b"',
+            "agents.a: these agents ask one another in a circle: a -> b -> a",
+        ),
+        (
+            '[agents.a]\ntools = ["a"]\n[tools.a]\nask = "a"',
+            "agents.a: these agents ask one another in a circle: a -> a",
+        ),
+        (
+            "\n".join(f'[agents.a{n}]\ntools = ["t{n + 1}"]\n[tools.t{n + 1}]\nask = "a{n + 1}"' for n in range(4))
+            + "\n[agents.a4]",
+            "agents.a0: asks 4 deep, at most 3 are possible: a0 -> a1 -> a2 -> a3 -> a4",
+        ),
+    ],
+)
+def test_a_mistake_of_tools_that_are_agents_is_told(tmp_path: Path, added: str, mistake: str) -> None:
+    (told,) = found(tmp_path, f"{ASKS}\n{added}")
+    assert told.startswith(mistake)
+
+
+def test_agents_that_ask_who_is_asked_by_others_are_no_circle(tmp_path: Path) -> None:
+    both = '[agents.a]\ntools = ["b", "research"]\n[agents.b]\ntools = ["research"]\n[tools.b]\nask = "b"'
+    assert found(tmp_path, f"{ASKS}\n{both}") == []
