@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 679,
     "lines of packages beside it": 415,
     "lines of the core": 9_243,
-    "lines of the tests": 96_089,
+    "lines of the tests": 96_179,
     "words of documents written by hand": 39_118,
     "loose files in models": 0,
     "circles between rooms of models": 0,

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +97,32 @@ async def test_a_request_for_later_sleeps_through_a_kill(worker: WorkerProcess) 
         assert answer.end.finish_reason is FinishReason.LENGTH
         assert (answer.segments[0].timestamp or 0) >= not_before
         await until_it_is(client, request_id, "ended")
+
+
+async def test_a_sampled_answer_has_the_words_of_one_that_has_not_slept(
+    start_worker: StartWorker, tmp_path: Path
+) -> None:
+    """By the demo model; the one that sleeps loses its worker and its data meanwhile."""
+    policy, said = tmp_path / "policy.toml", []
+    policy.write_text("[waits]\npark_after_s = 0.2\n")
+    parameters = {"type": "object", "properties": {"order_number": {"type": "string"}}, "required": ["order_number"]}
+    tools = [{"type": "function", "function": {"name": "order_status", "parameters": parameters}}]
+    asks = {**DAYS, "tools": tools, "tool_choice": "required", "temperature": 1.1, "seed": 7, "max_tokens": 80}
+    for sleeps in (True, False):
+        own: dict[str, Any] = {"engine": "torch", "threads": 1, "partitions": 1, "policy": policy if sleeps else None}
+        worker = await asyncio.to_thread(partial(start_worker, **own))
+        async with Client(worker.settings) as client:
+            user, fields = client.user(), asks if sleeps else {**asks, "tool_timeout_ms": 600_000}
+            request_id = await client.ask(user, "Where is my order 48213?", **fields)
+            (call,) = await calls_of(client, user)
+            if sleeps:
+                await until_it_is(client, request_id, "asleep")
+                worker.kill()
+                await asyncio.to_thread(shutil.rmtree, Path(worker.settings.data_dir) / "tables")
+                await asyncio.to_thread(worker.start)
+            await result(client, call, '{"status": "packed", "arrives": "on Tuesday"}')
+            answer = await client.answer(user, request_id)
+            said.append((call.name, call.arguments, answer.tokens, answer.text))
+        worker.kill()
+    assert said[0] == said[1]
+    assert len(said[0][2]) > 10
