@@ -23,6 +23,7 @@ from app.features.cache.stage import Cached
 from app.features.guard import masking, sentences
 from app.features.guard.masking import Masked
 from app.features.guard.moderation import Moderated
+from app.features.recall import stage as recalling
 from app.features.recall.stage import Recalling
 from app.features.routing import stage as routing
 from app.features.routing.stage import Routed
@@ -199,19 +200,19 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner takes reasoning for text": Mutant(AnswerLog, "has_mixed_text", True, reasoning_storm),
     "a turn has no reasoning": Mutant(kept, "_turn", _without_reasoning, reasoning_storm),
     "erased turns are recalled": Mutant(
-        Recalling,
-        "_is_erased",
-        lambda *_: False,
+        recalling,
+        "without_erased",
+        lambda plan, *_: plan,
         recalling_storm,
         hint=103,
         more=((PartitionMarks, "erased_at", lambda *_: 0),),
     ),
     "turns of erased conversations are recalled": Mutant(
-        Recalling,
-        "_is_erased",
-        lambda *_: False,
+        recalling,
+        "without_erased",
+        lambda plan, *_: plan,
         recalling_deletions,
-        5,
+        hint=5,
         more=((PartitionMarks, "being_erased", lambda *_: {}),),
     ),
 }
