@@ -154,6 +154,10 @@ class Findings:
         verdict.wrong_plans[:] = [key for key in verdict.wrong_plans if sources.get(key) not in torn]
         if unknown:
             verdict.changed[:] = [key for key in verdict.changed if conversations.get(key) not in lost]
+        # One that was stopped behind calls, and has lost the text before them, is remembered with that text.
+        stopped = {(one.user_id, one.request_id) for one in self._turns() if one.tool_calls and not one.answer}
+        silent = {conversations[key] for key in torn & stopped if key in conversations}
+        verdict.changed[:] = [key for key in verdict.changed if conversations.get(key) not in silent]
         users = {user for user, _ in torn}  # an end that is lost makes the next answer look early
         verdict.out_of_order[:] = [key for key in verdict.out_of_order if key[0] not in users]
         wrong = [*self._unreadable, *self._wrong(erasures)]

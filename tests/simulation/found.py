@@ -14,7 +14,7 @@ FOUND = {
     "killed_while_failing": (812633, 812746),
     "reasoning_storm": (419000003, 419000012, 419000015),
     "agent_storm": (277, 297),
-    "sleeping_storm": (310775,),
+    "sleeping_storm": (310775, 312249),
     "timer_storm": (412, 534, 547, 658, 7438, 784562),
     "returning_storm": (120, 136, 141, 205, 261128029, 261128039, 261128072),
 }
