@@ -29,7 +29,7 @@ LIMITS = {
     "lines of packages beside it": 415,
     "lines of the core": 9_243,
     "lines of the tests": 96_179,
-    "words of documents written by hand": 39_118,
+    "words of documents written by hand": 39_337,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

@@ -119,7 +119,7 @@ async def count_answers(settings: Settings, folder: Path, count: int) -> None:
 async def lag(settings: Settings) -> int:
     place = TopicPartition(settings.topic("requests"), 0)
     options = settings.cluster.options()
-    async with AIOKafkaConsumer(**options, group_id=settings.app_id, enable_auto_commit=False) as consumer:
+    async with AIOKafkaConsumer(**options, group_id=settings.group, enable_auto_commit=False) as consumer:
         consumer.assign([place])
         return (await consumer.end_offsets([place]))[place] - (await consumer.committed(place) or 0)
 
