@@ -24,10 +24,10 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 74_863,
+    "lines of the product": 74_867,
     "files of the product": 679,
     "lines of packages beside it": 415,
-    "lines of the core": 9_243,
+    "lines of the core": 9_252,
     "lines of the tests": 96_179,
     "words of documents written by hand": 39_337,
     "loose files in models": 0,

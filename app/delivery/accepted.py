@@ -9,7 +9,7 @@ from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt
 from app.reader.rule import Answer
 from app.wire.event import NO_PLAN, EventType, Plan, TokenEvent
-from app.wire.request import Request
+from app.wire.request import Request, WhileBusy
 from tables.asleep import Sleeper
 
 RequestKey = tuple[str, str]
@@ -87,6 +87,12 @@ class Accepted:
         user = self.request.user_id
         object.__setattr__(self, "key", (user, self.request.request_id))
         object.__setattr__(self, "conversation", (user, self.request.conversation_id))
+
+    @property
+    def may_order(self) -> bool:
+        """Whether it may end others of its conversation, or may be ended by a later one (app/features/busy.py)."""
+        is_queued = self.request.while_busy is WhileBusy.QUEUE
+        return not is_queued or self.sleeper is not None or self.former.plan.superseded is not None
 
     @property
     def slept_until(self) -> int:

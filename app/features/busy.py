@@ -19,9 +19,8 @@ what has come; what is parked before it is stopped when it is read. It is never 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -93,17 +92,19 @@ class _Parked:
 
 class ConversationOrder(Feature):
     def __init__(self) -> None:
-        self._rejected: WeakSet[InFlight] = WeakSet()
+        self.rejected: WeakSet[InFlight] = WeakSet()
+        """Those that have to end at once, in no order."""
         self._superseded: WeakKeyDictionary[InFlight, Superseded] = WeakKeyDictionary()
-        self._first: WeakKeyDictionary[InFlight, list[InFlight]] = WeakKeyDictionary()
-        self._parked: WeakKeyDictionary[Partition, dict[Conversation, _Parked]] = WeakKeyDictionary()
+        self.first: WeakKeyDictionary[InFlight, list[InFlight]] = WeakKeyDictionary()
+        """What a request has woken, and ends at its own turn."""
+        self.parked: WeakKeyDictionary[Partition, dict[Conversation, _Parked]] = WeakKeyDictionary()
 
     @property
     def is_on(self) -> bool:
         return False
 
     def stage(self, run: Run) -> Stage | None:
-        return Rejected(run) if run.inflight in self._rejected else None
+        return Rejected(run) if run.inflight in self.rejected else None
 
     def admit(self, partition: Partition, inflight: InFlight, read: Read) -> None:
         """The request is read: decide what it does to earlier ones, and what a later one has done to it."""
@@ -111,24 +112,21 @@ class ConversationOrder(Feature):
         rule = accepted.request.while_busy
         if (decided := _decided(accepted)) is not None:
             self._supersede(inflight, decided)
-        if partition in self._parked:
+        if partition in self.parked:
             self._meet_parked(partition, inflight)
         if rule is WhileBusy.REJECT and _is_rejected(partition, accepted):
-            self._rejected.add(inflight)
+            self.rejected.add(inflight)
         elif rule.supersedes and accepted.sleeper is None:
             later = Later(accepted.request.request_id, rule is WhileBusy.ROLLBACK, accepted.record.offset)
             self._end_lane(partition, accepted.conversation, later, inflight)
             keys = self._end_sleepers(partition, accepted.conversation, later)
-            self._first[inflight] = [self._from_rows(partition, key, accepted.record, read) for key in keys]
+            if keys:
+                self.first[inflight] = [self._from_rows(partition, key, accepted.record, read) for key in keys]
 
-    def rejects(self, inflight: InFlight) -> bool:
-        """Whether the request has to end at once, in no order."""
-        return inflight in self._rejected
-
-    def after(self, inflight: InFlight, answer: Callable[[InFlight], Work]) -> Callable[[], Work]:
-        """The work of a request: to end what it has woken, and to be answered."""
-        first = self._first.pop(inflight, ())
-        return partial(_in_turn, answer, (*first, inflight)) if first else partial(answer, inflight)
+    async def answer_in_turn(self, inflight: InFlight, answer: Callable[[InFlight], Work]) -> None:
+        """End what the request has woken, then answer it."""
+        for one in (*self.first.pop(inflight), inflight):
+            await answer(one)
 
     def parks(self, partition: Partition, record: Record, read: Read) -> bool:
         """Whether a request beyond its user's share may be parked. It is read if it may be about others."""
@@ -153,14 +151,14 @@ class ConversationOrder(Feature):
         return True
 
     def _park(self, partition: Partition, conversation: Conversation, later: Later) -> None:
-        parked = self._parked.setdefault(partition, {}).setdefault(conversation, _Parked())
+        parked = self.parked.setdefault(partition, {}).setdefault(conversation, _Parked())
         before = parked.last.get(later.rolls_back)
         if before is None or before.request_id != later.request_id:
             parked.last[later.rolls_back] = later
 
     def _meet_parked(self, partition: Partition, inflight: InFlight) -> None:
         """End the request if a parked one behind it ends it. What is not parked any more has done so itself."""
-        accepted, of_partition = inflight.accepted, self._parked[partition]
+        accepted, of_partition = inflight.accepted, self.parked[partition]
         parked = of_partition.get(accepted.conversation)
         if parked is None:
             return
@@ -172,7 +170,7 @@ class ConversationOrder(Feature):
         if not parked.last:
             del of_partition[accepted.conversation]
             if not of_partition:
-                del self._parked[partition]
+                del self.parked[partition]
         # One that has slept was there before what is parked, although its waking record came later.
         offset = accepted.record.offset if accepted.sleeper is None else -1
         for later in parked.behind(offset):
@@ -243,11 +241,6 @@ class Rejected(Stage):
         raise RequestRefused(
             ErrorCode.CONVERSATION_BUSY, "an earlier request of this conversation is not over; send it again then"
         )
-
-
-async def _in_turn(answer: Callable[[InFlight], Work], requests: Sequence[InFlight]) -> None:
-    for one in requests:
-        await answer(one)
 
 
 def _decided(accepted: Accepted) -> Superseded | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -251,8 +250,8 @@ def _ends_none(*_: Any) -> list[Any]:
     return []
 
 
-def _answers_alone(_order: ConversationOrder, inflight: Any, answer: Any) -> Any:
-    return partial(answer, inflight)
+async def _answers_alone(_order: ConversationOrder, inflight: Any, answer: Any) -> None:
+    await answer(inflight)
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -260,7 +259,7 @@ MUTANTS: dict[str, Mutant] = {
     "everything is rejected": Mutant(busy, "_is_rejected", lambda *_: True, busy_storm),
     "what runs goes on": Mutant(ConversationOrder, "_end_lane", _ends_none, busy_storm),
     "what sleeps goes on": Mutant(ConversationOrder, "_end_sleepers", _ends_none, busy_storm),
-    "what sleeps is not ended first": Mutant(ConversationOrder, "after", _answers_alone, busy_storm),
+    "what sleeps is not ended first": Mutant(ConversationOrder, "answer_in_turn", _answers_alone, busy_storm),
     "what is parked before goes on": Mutant(ConversationOrder, "_meet_parked", _ends_none, busy_storm),
     "what is rolled back is remembered": Mutant(Run, "stores", property(_is_stored), busy_storm),
     "a successor forgets that it is rolled back": Mutant(recovery, "with_notice", _forgets_back, busy_storm),

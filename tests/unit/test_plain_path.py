@@ -23,8 +23,8 @@ from app.wire.event import EventType, TokenEvent
 from tests.simulation.scenario import Load, Simulation
 
 ROOT = f"{Path(__file__).parents[2]}/"
-MOST_FILES = 32
-MOST_RETURNS = 154
+MOST_FILES = 33
+MOST_RETURNS = 156
 
 
 class Alone(Simulation):
