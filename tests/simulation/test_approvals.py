@@ -311,3 +311,20 @@ def test_nobody_ends_the_time_of_an_approval_before_it_is_over(monkeypatch: pyte
     course.decide(6.0)
     course.run()
     assert course.outcomes() == [("asked", "desk"), ("approved", "desk/ali")]
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.002, 0.005, 0.01, 0.03])
+@pytest.mark.parametrize("kind", ["cancel", "erase"])
+def test_what_ends_an_answer_right_behind_its_decision_leaves_one_call(
+    kind: str, late_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decision stands first on `controls`, so it counts; its result comes too late."""
+    course = Desk(monkeypatch)
+    course.ask()
+    course.decide(5.0)
+    course.send(5.0 + late_s, "controls", type=kind, **({"request_id": "r"} if kind == "cancel" else {}))
+    course.run()
+    outcome = course.outcomes()[-1]
+    assert outcome in [("approved", "desk/ali"), ("cancelled", "desk")]
+    assert len(course.calls()) == (outcome[0] == "approved")
+    assert course.turns()["r"].finish_reason is FinishReason.CANCELLED
