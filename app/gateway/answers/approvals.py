@@ -143,18 +143,19 @@ class Approvals:
             records.assign(self._partitions)
             await records.seek_to_beginning(*self._partitions)
             async for record in up_to_end(records, self._partitions):
-                self._read(record)
+                self.read(record)
             self._is_current.set()
             self._tell()
             # What had no room is read once there is room.
             while not (self.has_more and 2 * self._bytes < bounds.APPROVALS_BYTES):
                 for batch in (await records.getmany(timeout_ms=_POLL_MS)).values():
                     for record in batch:
-                        self._read(record)
+                        self.read(record)
         finally:
             await stop(records)
 
-    def _read(self, record: ConsumerRecord) -> None:
+    def read(self, record: ConsumerRecord) -> None:
+        """Take a record of `waits`."""
         state = None
         try:
             key = key_parts(record.key or b"")

@@ -175,6 +175,9 @@ async def test_odd_names_and_bodies_are_refused_at_once(gateways: Gateways) -> N
             await refused(own, body, status)
         assert (await desk.post(own, content=b"decision=approved")).status_code == 415
         assert [each["request_id"] for each in (await desk.get("/v1/approvals")).json()["approvals"]] == ["hostile"]
+        for wait_s in ("nan", "inf", "1e9", "-", "1.5"):
+            query = {"version": (await desk.get("/v1/approvals")).json()["version"], "wait_s": wait_s}
+            assert (await desk.get("/v1/approvals", params=query)).status_code == 400
         short = own.replace("acme/nina", "nina")  # as a tenant's key names its user elsewhere
         assert (await desk.post(short, json={"decision": "rejected"})).json()["counted"]
 

@@ -42,7 +42,7 @@ router = APIRouter(prefix="/v1/approvals", tags=["approvals"])
 _DECIDED_S = 10.0
 _REST_S = 0.1
 """Between two looks at the list: many calls may come at once."""
-_MOST_WAIT_S = 30.0
+_MOST_WAIT_S = 30
 _MOST_LISTED = 1000
 _MOST_BYTES = 1024 * 1024
 _LISTED = shape(approvals="array", decided="array", has_more="boolean", version="string", you="object")
@@ -71,7 +71,7 @@ class DecisionBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @router.get("", responses=replies(_LISTED))
-async def approvals(request: Request, by: str | None = None, version: str | None = None, wait_s: float = 0) -> Response:
+async def approvals(request: Request, by: str | None = None, version: str | None = None, wait_s: int = 0) -> Response:
     """The open ones of the caller's desks, or of the desk `by`, those that wait longest first; `by=user`: those that
     the user decides. `decided` are some that were open lately.
 
@@ -123,7 +123,7 @@ async def approvals(request: Request, by: str | None = None, version: str | None
     async def news() -> dict[str, Any]:
         await gateway.approvals.current()
         reply = listed()
-        until = time.monotonic() + min(max(wait_s, 0.0), _MOST_WAIT_S)
+        until = time.monotonic() + min(max(wait_s, 0), _MOST_WAIT_S)
         while reply["version"] == version and await gateway.approvals.change(until - time.monotonic()):
             await asyncio.sleep(_REST_S)
             await gateway.approvals.current()
