@@ -36,7 +36,7 @@ from app.wire.error import ErrorCode
 _READABLE = ("X-Request-Id", "X-Parley-Request-Id", IGNORED_HEADER, "Retry-After", "Location")
 """Headers of replies that a page of an allowed origin may read."""
 BUILT = Path(__file__).parent / "static"
-"""The chat page, built from `page`."""
+"""The pages for chats and for desks, built from `page`."""
 _CODES = {404: ErrorCode.NOT_FOUND}
 
 
@@ -99,6 +99,11 @@ page_router = APIRouter(include_in_schema=False)
 async def page() -> FileResponse:
     # The names of its assets contain their hash, so only this file can be outdated.
     return FileResponse(BUILT / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+@page_router.get("/approvals")
+async def approvals_page() -> FileResponse:
+    return FileResponse(BUILT / "approvals.html", headers={"Cache-Control": "no-cache"})
 
 
 @page_router.get("/favicon.svg")

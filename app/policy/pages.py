@@ -16,7 +16,18 @@ _PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)+")
 _LONGEST_PATH = 200
 OWN_ROOTS = ("/v1", "/assets")
 OWN_PATHS = frozenset(
-    {"/", "/favicon.svg", "/healthz", "/health", "/readyz", "/version", "/metrics", "/openapi.json", *OWN_ROOTS}
+    {
+        "/",
+        "/approvals",
+        "/favicon.svg",
+        "/healthz",
+        "/health",
+        "/readyz",
+        "/version",
+        "/metrics",
+        "/openapi.json",
+        *OWN_ROOTS,
+    }
 )
 _OF_A_QUERY = (inspect.StrType, inspect.IntType, inspect.FloatType, inspect.BoolType, inspect.EnumType)
 USER = "user_id"

@@ -2,6 +2,7 @@
 
 import { Answer, type NoticeDetails, type TokenEvent } from '../../../reader/reader.mjs'
 import type { Call, Turn } from './api'
+import type { Approval } from './approvals'
 import type { Failed } from './store'
 import { DISCONNECTED, ofError, ofNotice, ofWait, PAUSED, WAITING } from './words'
 
@@ -33,7 +34,10 @@ export class ShownAnswer {
   note = ''
   reason = ''
   calls: Call[] = []
+  /** Calls that wait for the decision of the reader. */
+  approvals: Approval[] = []
   private readonly answer: Answer
+  private readonly over = new Set<string>()
   private past: Turn | null = null
   private isRefused = false
   private firstMs: number | null = null
@@ -78,6 +82,12 @@ export class ShownAnswer {
     return this.answer.end?.error?.code ?? ''
   }
 
+  /** Whether it waits for one that the reader has not decided here. */
+  get waitsForReader(): boolean {
+    const waiting = this.answer.waiting.map((one) => one.notice?.details)
+    return waiting.some((wait) => wait?.by === 'user' && !this.over.has(wait.wait_id ?? ''))
+  }
+
   get text(): string {
     return this.past?.answer ?? this.answer.text
   }
@@ -108,14 +118,16 @@ export class ShownAnswer {
       this.learn(event.notice?.details ?? {})
       this.answer.readNotice(event)
       const { code = '', details } = event.notice ?? {}
+      if (!this.answer.waiting.length) this.approvals = []
       if (code === 'woken') this.epoch = null // no server was lost
-      this.say(isSilent(event.notice) ? '' : code === 'waiting' ? ofWait(details?.kind ?? '') : ofNotice(code))
+      this.say(isSilent(event.notice) ? '' : code === 'waiting' ? ofWait(details?.kind ?? '', details?.by) : ofNotice(code))
       return
     }
     const newOwner = this.epoch !== null && event.epoch !== undefined && event.epoch > this.epoch
     this.epoch = event.epoch ?? this.epoch
     this.model = event.model_version ?? this.model
     if (this.answer.take(event) === null && event.copy) return
+    if (!this.answer.waiting.length) this.approvals = []
     this.heardAt = performance.now()
     if (event.type === 'token') this.time(event.timestamp ?? Date.now())
     if (newOwner && event.type === 'token') this.note = ofNotice('resumed')
@@ -127,6 +139,21 @@ export class ShownAnswer {
   lost(isLost: boolean): void {
     if (isLost) this.say(DISCONNECTED)
     else if (this.note === DISCONNECTED) this.say('')
+  }
+
+  /** What waits for the reader now, as the gateway says. */
+  await(approvals: Approval[]): void {
+    const open = approvals.filter((one) => one.request_id === this.requestId && !this.over.has(one.wait_id))
+    const ids = (all: Approval[]): string => all.map((one) => one.wait_id).join()
+    if (ids(open) === ids(this.approvals)) return
+    this.approvals = open
+    this.onChange()
+  }
+
+  /** The reader has decided; the list of the gateway may not know it yet. */
+  decided(waitId: string, line: string): void {
+    this.over.add(waitId)
+    this.say(line)
   }
 
   refused(message: string): void {

@@ -48,8 +48,9 @@ export class Refusal extends Error {
     readonly status: number,
     readonly code = '',
     readonly retryAfterS: number | null = null,
+    message = '',
   ) {
-    super(`${status} ${code}`)
+    super(message || `${status} ${code}`)
   }
 }
 
@@ -82,8 +83,8 @@ export async function request(path: string, options: RequestInit = {}): Promise<
 
 /** What a reply that is no success says; a proxy's has no JSON. */
 export async function refusal(reply: Response): Promise<Refusal> {
-  const body = (await reply.json().catch(() => ({}))) as { error?: { code?: string } }
-  return new Refusal(reply.status, body.error?.code, Number(reply.headers.get('Retry-After')) || null)
+  const body = (await reply.json().catch(() => ({}))) as { error?: { code?: string; message?: string } }
+  return new Refusal(reply.status, body.error?.code, Number(reply.headers.get('Retry-After')) || null, body.error?.message)
 }
 
 async function call<T>(path: string, options: RequestInit = {}): Promise<T> {

@@ -2,25 +2,15 @@
 
 import { resultsOf, type Call } from './api'
 import { element } from './dom'
+import { label, parsed } from './fields'
 
 const LONGEST = 40
 
 /** `order_status({"order_number": "48213"})` as people would say it: `Order status: 48213`. */
 function labelOf({ name, arguments: given }: Call): string {
-  const words = name.replace(/[_.-]+/g, ' ').replace(/([a-z])([A-Z])/g, '$1 $2').trim().toLowerCase()
-  const label = words.charAt(0).toUpperCase() + words.slice(1)
   const values = Object.values(parsed(given)).filter((value) => typeof value === 'string' || typeof value === 'number')
   const about = values.join(', ')
-  return about ? `${label}: ${about.length > LONGEST ? `${about.slice(0, LONGEST)}…` : about}` : label
-}
-
-function parsed(text: string): object {
-  try {
-    const value: unknown = JSON.parse(text)
-    return typeof value === 'object' && value ? value : {}
-  } catch {
-    return {}
-  }
+  return about ? `${label(name)}: ${about.length > LONGEST ? `${about.slice(0, LONGEST)}…` : about}` : label(name)
 }
 
 function pretty(text: string): string {

@@ -3,12 +3,14 @@
 import { caller } from './api'
 import { byId } from './dom'
 
-/** Ask until something is entered. `isWrong`: the gateway does not know the key that was entered last. */
-export function login(isWrong: boolean): Promise<void> {
+export const UNKNOWN_KEY = 'This key is not known here, or it has expired. Check it and try again.'
+
+/** Ask until something is entered. `wrong`: what was wrong with the key that was entered last. */
+export function login(wrong: string): Promise<void> {
   const dialog = byId<HTMLDialogElement>('login')
   const field = byId<HTMLInputElement>('key')
-  byId('wrong').textContent = isWrong ? 'This key is not known here, or it has expired. Check it and try again.' : ''
-  field.setAttribute('aria-invalid', String(isWrong))
+  byId('wrong').textContent = wrong
+  field.setAttribute('aria-invalid', String(Boolean(wrong)))
   dialog.showModal()
   field.select()
   return new Promise((resolve) => {

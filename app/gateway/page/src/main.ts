@@ -4,11 +4,12 @@ import { caller, me, Refusal } from './api'
 import { byId } from './dom'
 import { random } from './ids'
 import { ConversationList } from './list'
-import { login } from './login'
+import { login, UNKNOWN_KEY } from './login'
 import { Options } from './options'
 import { Banner } from './reach'
 import { SearchView } from './search'
 import { forget, onNews, remember, remembered } from './store'
+import './base.css'
 import './style.css'
 import { Talk } from './talk'
 import { welcome } from './welcome'
@@ -98,7 +99,7 @@ async function enter(): Promise<void> {
   } catch (error) {
     if (!(error instanceof Refusal) || error.status !== 401) throw error
     caller.development = false
-    await login(Boolean(caller.key))
+    await login(caller.key ? UNKNOWN_KEY : '')
     return enter()
   }
   user.value = caller.user

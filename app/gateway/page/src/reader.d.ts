@@ -4,6 +4,8 @@ declare module '*/reader.mjs' {
     results?: { tool_call_id: string; content: string }[]
     attempt?: number
     kind?: string
+    wait_id?: string
+    by?: string
   }
   export interface TokenEvent {
     type: 'token' | 'notice' | 'done' | 'error'

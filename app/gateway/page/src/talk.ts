@@ -6,6 +6,7 @@ import { byId } from './dom'
 import { newId, type Relation } from './ids'
 import * as panel from './panel'
 import { ShownAnswer } from './answer'
+import { approvals } from './approvals'
 import { begins, begun, ended, fails, failures, remembered, running, type Running } from './store'
 import { follow } from './stream'
 import { TurnView } from './turn'
@@ -13,6 +14,9 @@ import { usesTools } from './welcome'
 import { ofFailure } from './words'
 
 const NEAR_PX = 120
+const TICK_MS = 500
+// How often is asked what waits for this user while an answer may wait for it.
+const APPROVALS_MS = 2000
 const GO_ON = 'Please go on.'
 // As many as a worker remembers by default.
 const MOST_TURNS = 10
@@ -33,7 +37,11 @@ export class Talk {
   private readonly latest = byId('latest')
 
   constructor() {
-    setInterval(() => this.turns.all.forEach((turn) => turn.live.forEach((answer) => answer.tick())), 500)
+    setInterval(() => {
+      const live = this.live()
+      for (const answer of live) answer.tick()
+      void this.askApprovals(live.filter((answer) => answer.waitsForReader))
+    }, TICK_MS)
     this.list.addEventListener('scroll', () => (this.latest.hidden = this.isAtEnd))
     this.latest.addEventListener('click', () => (this.toEnd(), byId('prompt').focus()))
   }
@@ -144,6 +152,19 @@ export class Talk {
     const live = this.live()
     const first = live.find((answer) => answer.figures.state !== 'waiting') ?? live[0]
     if (first) await cancel(first.requestId)
+  }
+
+  private approvalsAt = 0
+  private awaited = ''
+
+  /** What these wait for may be up to this user: at once for another answer, then now and then. */
+  private async askApprovals(waiting: ShownAnswer[]): Promise<void> {
+    const awaited = waiting.map((answer) => answer.requestId).join()
+    if (!awaited || (awaited === this.awaited && Date.now() - this.approvalsAt < APPROVALS_MS)) return
+    this.approvalsAt = Date.now()
+    this.awaited = awaited
+    const found = await approvals({ by: 'user' }).catch(() => null)
+    for (const answer of found ? waiting : []) answer.await(found?.approvals ?? [])
   }
 
   private find(requestId: string): ShownAnswer | undefined {

@@ -1,7 +1,8 @@
 /** One question on the page, and its answers: one is shown, the others can be leafed to. */
 
+import { ApprovalCard, lineOf } from './approval'
 import { Calls } from './calls'
-import { button, element } from './dom'
+import { button, byId, element } from './dom'
 import { tail, type Relation } from './ids'
 import { markdown, spoken } from './markdown'
 import { Question } from './question'
@@ -17,6 +18,8 @@ function joined(parts: Variant): string {
     .reduce((before, more) => (before && more && !/\s$/.test(before) && !/^\s/.test(more) ? `${before} ${more}` : before + more))
 }
 
+const ASKED = 'The assistant asks you before it does this'
+
 export class TurnView {
   readonly node: HTMLElement
   readonly question: Question
@@ -31,6 +34,8 @@ export class TurnView {
   private readonly summary = element('summary')
   private readonly thoughts = element('div')
   private readonly calls = new Calls()
+  private readonly cards = element('div', { className: 'approvals' })
+  private asked = new Map<string, ApprovalCard>()
   private readonly note = element('p', { className: 'note', hidden: true })
   private readonly actions = element('div', { className: 'actions' })
 
@@ -44,7 +49,7 @@ export class TurnView {
     this.note.setAttribute('role', 'status')
     this.question = new Question(prompt)
     this.reasoning.append(this.summary, this.thoughts)
-    const shown = [this.question.node, this.reasoning, this.calls.node, this.answer, this.note, this.actions]
+    const shown = [this.question.node, this.reasoning, this.calls.node, this.answer, this.cards, this.note, this.actions]
     this.node = element('article', {}, ...shown)
     this.watch(first)
   }
@@ -136,6 +141,7 @@ export class TurnView {
     this.reasoning.hidden = !reasoning
     this.summary.textContent = this.text || last.isOver ? 'Reasoning' : 'Reasoning …'
     this.calls.show(this.parts)
+    this.showApprovals()
     this.note.textContent = last.note
     this.note.hidden = !last.note
     this.node.dataset.request = last.requestId
@@ -147,6 +153,25 @@ export class TurnView {
     if (offered !== this.offered) this.offer()
     this.offered = offered
     this.onChange()
+  }
+
+  /** A card that is made anew would lose what is written into it. */
+  private showApprovals(): void {
+    const open = this.parts.flatMap((part) => part.approvals)
+    const cards = new Map<string, ApprovalCard>()
+    for (const one of open) {
+      const over = (line: string): void => {
+        for (const part of this.parts) part.approvals = part.approvals.filter(({ wait_id }) => wait_id !== one.wait_id)
+        if (this.cards.contains(document.activeElement)) byId('prompt').focus()
+        this.last.decided(one.wait_id, line)
+      }
+      cards.set(one.wait_id, this.asked.get(one.wait_id) ?? new ApprovalCard(one, ASKED, (past, isOwn) => over(lineOf(past, isOwn))))
+    }
+    const nodes = [...cards.values()].map((card) => card.node)
+    if (nodes.some((node, at) => this.cards.children[at] !== node) || nodes.length !== this.cards.children.length) {
+      this.cards.replaceChildren(...nodes)
+    }
+    this.asked = cards
   }
 
   private offer(): void {

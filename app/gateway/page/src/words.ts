@@ -45,7 +45,11 @@ const KINDS: Record<string, string> = {
   timer: 'Your question waits for its time.',
 }
 
-export const ofWait = (kind: string): string => KINDS[kind] ?? 'Your answer waits, and goes on by itself.'
+/** `by`: who decides about a call. */
+export function ofWait(kind: string, by = ''): string {
+  if (by === 'user') return 'Your answer waits for your decision.'
+  return KINDS[kind] ?? 'Your answer waits, and goes on by itself.'
+}
 /** A newer worker may send one that this page does not know. */
 export const ofNotice = (code: string): string => NOTICES[code] ?? `Note: ${code.replaceAll('_', ' ')}.`
 export const ofEnd = (reason: string): string => ENDS[reason] ?? ''

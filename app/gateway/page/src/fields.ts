@@ -1,0 +1,133 @@
+/** Arguments of a call as fields that people can change: a field for each property, of the kind that it has. */
+
+import { element } from './dom'
+import type { Schema } from './approvals'
+
+export function parsed(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === 'object' && value && !Array.isArray(value) ? (value as Record<string, unknown>) : {}
+  } catch {
+    return {}
+  }
+}
+
+/** `order_number` as people would say it: `Order number`. */
+export function label(name: string): string {
+  const words = name.replace(/[_.-]+/g, ' ').replace(/([a-z])([A-Z])/g, '$1 $2').trim().toLowerCase()
+  return words.charAt(0).toUpperCase() + words.slice(1)
+}
+
+export function shownValue(value: unknown): string {
+  if (typeof value === 'boolean') return value ? 'yes' : 'no'
+  if (value === null) return 'nothing'
+  if (typeof value !== 'object') return String(value)
+  if (Array.isArray(value)) return value.map((one) => `• ${shownValue(one).replaceAll('\n', '\n  ')}`).join('\n') || 'nothing'
+  const lines = Object.entries(value).map(([name, one]) => `${label(name)}: ${typeof one === 'object' && one ? '\n  ' : ''}${shownValue(one).replaceAll('\n', '\n  ')}`)
+  return lines.join('\n') || 'nothing'
+}
+
+type Control = HTMLInputElement | HTMLTextAreaElement | HTMLSelectElement
+
+interface Field {
+  name: string
+  control: Control
+  /** Undefined: the field is empty, and was not there before. Throws for a text that is no value of its kind. */
+  read: () => unknown
+}
+
+const MULTILINE = 60
+const MOST_ROWS = 14
+
+export class Fields {
+  readonly nodes: HTMLElement[] = []
+  private readonly fields: Field[] = []
+
+  constructor(
+    private readonly given: Record<string, unknown>,
+    schema: Schema | null,
+  ) {
+    const properties = schema?.properties ?? {}
+    for (const name of new Set([...Object.keys(given), ...Object.keys(properties)])) this.add(name, properties[name] ?? {})
+  }
+
+  get first(): Control | undefined {
+    return this.fields[0]?.control
+  }
+
+  /** The arguments as they are now; the name of the field that cannot be read otherwise. */
+  read(): { values: Record<string, unknown> } | { wrong: string } {
+    const values: Record<string, unknown> = {}
+    for (const { name, read } of this.fields) {
+      try {
+        const value = read()
+        if (value !== undefined) values[name] = value
+      } catch {
+        return { wrong: name }
+      }
+    }
+    return { values }
+  }
+
+  /** Mark the field that is at fault, with `why` below it; an empty name marks none. */
+  mark(name: string, why?: HTMLElement): void {
+    for (const [at, field] of this.fields.entries()) {
+      field.control.setAttribute('aria-invalid', String(field.name === name))
+      if (field.name !== name) continue
+      if (why) this.nodes[at]?.after(why)
+      field.control.focus()
+    }
+  }
+
+  private add(name: string, schema: Schema): void {
+    const before = this.given[name]
+    const type = [schema.type].flat().find((one) => one !== 'null') ?? kindOf(before)
+    const field = this.made(name, before, type, schema)
+    const text = schema.title ?? label(name)
+    const isCheck = field.control instanceof HTMLInputElement && field.control.type === 'checkbox'
+    const node = isCheck ? element('label', { className: 'check' }, field.control, text) : element('label', {}, text, field.control)
+    if (schema.description) field.control.setAttribute('aria-description', schema.description)
+    if (schema.description && !isCheck) node.insertBefore(element('small', {}, schema.description), field.control)
+    this.fields.push(field)
+    this.nodes.push(node)
+  }
+
+  private made(name: string, before: unknown, type: string, schema: Schema): Field {
+    const wasThere = name in this.given
+    const options = schema.enum?.filter((one) => typeof one === 'string')
+    if (options?.length && options.length === schema.enum?.length) {
+      const control = element('select') as HTMLSelectElement
+      for (const one of wasThere ? options : ['', ...options]) control.append(element('option', { value: one, textContent: one }))
+      control.value = typeof before === 'string' ? before : ''
+      return { name, control, read: () => control.value || (wasThere ? control.value : undefined) }
+    }
+    if (type === 'boolean') {
+      const control = element('input', { type: 'checkbox', checked: before === true }) as HTMLInputElement
+      return { name, control, read: () => (control.checked || wasThere ? control.checked : undefined) }
+    }
+    if (type === 'number' || type === 'integer') {
+      const control = element('input', { inputMode: 'decimal', value: wasThere ? String(before) : '' }) as HTMLInputElement
+      return { name, control, read: () => numberOf(control.value.trim(), wasThere) }
+    }
+    if (type === 'string' && (before === undefined || typeof before === 'string')) {
+      const isLong = (before ?? '').length > MULTILINE || (before ?? '').includes('\n')
+      const control = element(isLong ? 'textarea' : 'input', { value: before ?? '', ...(isLong ? { rows: 6 } : {}) }) as HTMLInputElement | HTMLTextAreaElement
+      return { name, control, read: () => (control.value || wasThere ? control.value : undefined) }
+    }
+    const text = wasThere ? JSON.stringify(before, null, 2) : ''
+    const rows = Math.min(MOST_ROWS, text.split('\n').length + 1)
+    const control = element('textarea', { value: text, rows, spellcheck: false }) as HTMLTextAreaElement
+    return { name, control, read: () => (control.value.trim() ? (JSON.parse(control.value) as unknown) : undefined) }
+  }
+}
+
+function kindOf(value: unknown): string {
+  return value === undefined ? 'string' : Array.isArray(value) ? 'array' : typeof value
+}
+
+function numberOf(text: string, isNeeded: boolean): number | undefined {
+  if (!text && !isNeeded) return undefined
+  const value = Number(text.replace(',', '.'))
+  if (!text || !Number.isFinite(value)) throw new Error('no number')
+  return value
+}

@@ -1,0 +1,216 @@
+"""The page for desks, and the card in the chat for what users decide, in two browsers before one worker each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, Route, expect
+
+from app.local.kafka import KafkaCluster
+from app.settings import Settings
+from tests.browser.test_page import LONG_MS, enter, say
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.npm import NODE, NPM, installed
+from tests.integration.worker.client import Client
+from tests.integration.worker.conftest import module_settings
+from tests.integration.worker.test_tools_over_kafka import calls_of, result
+
+POLICY = '[waits]\n[tools.look_up]\napprove = {{ by = "{by}", within_s = 600 }}\n'
+SCHEMA = {
+    "type": "object",
+    "properties": {"word": {"type": "string"}, "count": {"type": "integer", "description": "So many"}},
+}
+TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}]
+REFUND = {
+    "order_number": "4711",
+    "amount": 49.9,
+    "express": True,
+    "to": "card",
+    "items": [{"sku": "kettle", "count": 1}],
+    "text": "Dear Omar,\n\nyour parcel is lost. " * 40 + "w" * 400,
+}
+
+
+@pytest.fixture(scope="module", params=["desk"])
+def by(request: pytest.FixtureRequest) -> str:
+    """Who decides."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def settings(by: str, chromium: str, kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder = tmp_path_factory.mktemp("settings")
+    (folder / "policy.toml").write_text(POLICY.format(by=by))
+    (folder / "tools.json").write_text(json.dumps(TOOLS))
+    own: dict[str, Any] = {"policy": folder / "policy.toml", "gateway_tools": folder / "tools.json", "max_tokens": 8}
+    return module_settings(kafka, folder, **own)
+
+
+async def asked(gateway: GatewayProcess, user: str) -> None:
+    body = {"prompt": f"hello from {user}", "max_tokens": 1, "tools": TOOLS, "tool_mode": "kafka"}
+    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}) as http:
+        assert (await http.post("/v1/requests", json=body)).status_code == 202
+
+
+async def desk(context: BrowserContext, gateway: GatewayProcess, name: str) -> Page:
+    page = await context.new_page()
+    await page.goto(f"{gateway.url}/approvals")
+    await page.get_by_label("Your name").fill(name)
+    await page.get_by_label("Your name").press("Enter")
+    return page
+
+
+@pytest.mark.usefixtures("worker")
+async def test_two_of_a_desk_decide_by_keyboard_and_see_each_other(browser: Browser, gateway: GatewayProcess) -> None:
+    complaints: list[str] = []
+    context = await browser.new_context()
+    context.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    ali = await desk(context, gateway, "ali")
+    other = await browser.new_context(has_touch=True, viewport={"width": 390, "height": 844})
+    bob = await desk(other, gateway, "bob")
+    for page in (ali, bob):
+        await expect(page.get_by_role("heading", name="Nothing waits")).to_be_visible(timeout=LONG_MS)
+    for user in ("nina", "omar", "uma"):
+        await asked(gateway, user)
+        for page in (ali, bob):  # without a reload
+            await expect(page.get_by_role("article").filter(has_text=f"for {user}")).to_be_visible(timeout=LONG_MS)
+    assert await ali.title() == "(3) Approvals – Parley"
+    await expect(ali.locator("#heard")).to_contain_text("new call waits")
+    # A change, with the keyboard alone: what cannot be read and what the tool does not take is told at its field.
+    nina = ali.get_by_role("article").filter(has_text="for nina")
+    await nina.get_by_role("button", name="Change Look up").focus()
+    await ali.keyboard.press("Enter")
+    await expect(nina.get_by_label("Word")).to_be_focused()
+    await ali.keyboard.press("Control+A")
+    await ali.keyboard.type("kettle")
+    await ali.keyboard.press("Tab")
+    await ali.keyboard.type("many")
+    await ali.keyboard.press("Enter")
+    await expect(nina.get_by_role("alert")).to_have_text("“Count” cannot be read.")
+    await expect(nina.get_by_label("Count")).to_be_focused()
+    await ali.keyboard.press("Control+A")
+    await ali.keyboard.type("2.5")
+    await ali.keyboard.press("Enter")
+    await expect(nina.get_by_role("alert")).to_contain_text("“Count”: This does not fit")
+    await ali.keyboard.press("Control+A")
+    await ali.keyboard.type("2")
+    await ali.keyboard.press("Enter")
+    await expect(ali.locator("#decided")).to_contain_text("for nina. Approved with changes by you.", timeout=LONG_MS)
+    await expect(bob.locator("#decided")).to_contain_text("for nina. Approved with changes by ali.", timeout=LONG_MS)
+    async with Client(gateway.settings) as client:
+        (call,) = await calls_of(client, "nina")
+        assert json.loads(call.arguments) == {"word": "kettle", "count": 2}
+        await result(client, call, "packed")
+    # What the other one decides while a reason is being written.
+    omar = ali.get_by_role("article").filter(has_text="for omar")
+    await omar.get_by_role("button", name="Reject Look up").click()
+    await expect(omar.get_by_label("Reason")).to_be_focused()
+    await ali.keyboard.type("too late")
+    theirs = bob.get_by_role("article").filter(has_text="for omar")
+    await theirs.get_by_role("button", name="Approve Look up").tap()
+    await expect(bob.locator("#decided")).to_contain_text("for omar. Approved by you.", timeout=LONG_MS)
+    await expect(ali.locator("#decided")).to_contain_text("for omar. Approved by bob.", timeout=LONG_MS)
+    await expect(omar).to_have_count(0)
+    await expect(ali.get_by_role("heading", name="Look up")).to_be_focused()  # the next one
+    # Escape leaves the form, and a rejection is read by the model.
+    uma = ali.get_by_role("article").filter(has_text="for uma")
+    await uma.get_by_role("button", name="Reject Look up").click()
+    await ali.keyboard.press("Escape")
+    await expect(uma.get_by_label("Reason")).to_have_count(0)
+    await uma.get_by_role("button", name="Reject Look up").click()
+    await ali.keyboard.type("not this one")
+    await uma.get_by_role("button", name="Reject", exact=True).click()
+    await expect(bob.locator("#decided")).to_contain_text("for uma. Rejected by ali.", timeout=LONG_MS)
+    await expect(ali.get_by_role("heading", name="Nothing waits")).to_be_visible()
+    assert await ali.title() == "Approvals – Parley"
+    assert [one for one in complaints if "422" not in one] == []
+    await context.close()
+    await other.close()
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_key_of_no_desk_is_told_so(browser: Browser, settings: Settings, tmp_path: Path) -> None:
+    keys = "key-of-nina-0123=nina, key-of-the-desk-01=ali#approver:desk"
+    with GatewayProcess(settings.model_copy(update={"gateway_api_keys": keys}), tmp_path / "gateway.log") as guarded:
+        page = await browser.new_page()
+        await page.goto(f"{guarded.url}/approvals")
+        for key, told in (("nothing-that-is-known", "is not known here"), ("key-of-nina-0123", "is of no desk")):
+            await page.get_by_label("Key", exact=True).fill(key)
+            await page.get_by_label("Key", exact=True).press("Enter")
+            await expect(page.locator("#wrong")).to_contain_text(told)
+        await page.get_by_label("Key", exact=True).fill("key-of-the-desk-01")
+        await page.get_by_label("Key", exact=True).press("Enter")
+        await expect(page.get_by_text("You are ali (desk: desk)")).to_be_visible()
+        await expect(page.get_by_label("Your name")).not_to_be_visible()
+        await page.get_by_role("button", name="Log out").click()
+        await expect(page.get_by_label("Key", exact=True)).to_be_visible()
+        await page.close()
+
+
+@pytest.mark.parametrize("by", ["user"], indirect=True)
+@pytest.mark.usefixtures("worker")
+async def test_a_user_decides_in_the_chat(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await enter(context, gateway, "nina")
+    await say(page, "What does it mean?")
+    card = page.get_by_role("article", name="Look up")
+    await expect(card).to_contain_text("The assistant asks you before it does this", timeout=LONG_MS)
+    await expect(page.get_by_text("Your answer waits for your decision.")).to_be_visible()
+    await page.reload()
+    await expect(card).to_be_visible(timeout=LONG_MS)
+    await card.get_by_role("button", name="Change Look up").click()
+    await card.get_by_label("Word").fill("kettle")
+    await asyncio.sleep(2.5)  # what is asked now and then changes nothing of what is written
+    await card.get_by_role("button", name="Approve with changes").click()
+    await expect(card).to_have_count(0, timeout=LONG_MS)
+    await expect(page.get_by_text("Approved with changes by you.")).to_be_visible()
+    async with Client(gateway.settings) as client:
+        (call,) = await calls_of(client, "nina")
+        assert json.loads(call.arguments) == {"word": "kettle"}
+        await result(client, call, "packed")
+    await expect(card).to_contain_text("The assistant asks you", timeout=LONG_MS)  # of the next round
+    await card.get_by_role("button", name="Reject Look up").click()
+    await card.get_by_label("Reason").fill("enough")
+    await card.get_by_role("button", name="Reject", exact=True).click()
+    await expect(card).to_have_count(0, timeout=LONG_MS)
+
+
+@pytest.mark.skipif(NODE is None or NPM is None, reason="node is not installed: axe was not run")
+async def test_axe_finds_nothing_and_nothing_is_too_wide(
+    context: BrowserContext, gateway: GatewayProcess, pictures: Path
+) -> None:
+    axe = (installed(Path(__file__).parent / "npm") / "axe-core" / "axe.min.js").read_text()
+    about = {"conversation_id": "c", "by": "desk", "since": 0, "until": 9e12}
+    calls = [
+        {"wait_id": f"call_{name}", "user_id": "acme/nina", "request_id": name, "name": name, **about}
+        | {"arguments": json.dumps(given), "parameters": {"properties": {"amount": {"type": "number"}}}}
+        for name, given in (("refund", REFUND), ("close_account", {}))
+    ]
+    you = {"name": "ali", "desks": ["desk"], "may_name": False}
+    found = {"approvals": calls, "decided": [], "has_more": True, "version": "1", "you": you}
+
+    async def listed(route: Route) -> None:
+        await asyncio.sleep(1.0 if "wait_s" in route.request.url else 0)
+        await route.fulfill(json=found)
+
+    page = await context.new_page()
+    await page.route("**/v1/approvals?*", listed)
+    for scheme, width in (("light", 1100), ("dark", 320)):
+        await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        await page.set_viewport_size({"width": width, "height": 800})
+        await page.goto(f"{gateway.url}/approvals")
+        await expect(page.get_by_role("article")).to_have_count(2)
+        await page.evaluate(axe)
+        violations = await page.evaluate("axe.run().then(found => found.violations)")
+        await page.screenshot(path=pictures / f"{scheme}.png", full_page=True)
+        await page.get_by_role("button", name="Change Refund").click()
+        await page.get_by_role("button", name="Reject Close account").click()
+        violations += await page.evaluate("axe.run().then(found => found.violations)")
+        await page.screenshot(path=pictures / f"{scheme}-forms.png", full_page=True)
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        complaints = [(one["id"], node["html"]) for one in violations for node in one["nodes"]]
+        assert complaints == [], f"{scheme}: {complaints}"
