@@ -295,7 +295,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "offsets are committed past parked requests": Mutant(OpenRecords, "first_parked", lambda *_: None, crammed_storm),
     "what comes again while it is parked is opened again": Mutant(
-        OpenRecords, "_is_parked", lambda *_: False, flooded_storm, hint=3
+        OpenRecords, "is_parked", lambda *_: False, flooded_storm, hint=3
     ),
     "a request overtakes those of its user that are parked": Mutant(
         OpenRecords, "exceeds", _by_share_alone, flooded_storm
