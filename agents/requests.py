@@ -108,8 +108,8 @@ class Requests:
         is_for_later = accepted.request.not_before is not None and stop.reason is None
         if is_for_later and self.features.timers.holds(partition, inflight, partial(self._admit, partition, inflight)):
             return
-        if accepted.may_order or self.features.order.parked:
-            self.features.order.admit(partition, inflight, self.read)
+        if accepted.may_order or self.features.busy.parked:
+            self.features.busy.admit(partition, inflight, self.read)
         self.observer.admitted(partition.number, inflight)
         left_s = _left_s(accepted, ownership.clock.now())
         if left_s is not None and left_s <= 0:
@@ -123,15 +123,15 @@ class Requests:
 
     def _queue(self, partition: Partition, inflight: InFlight) -> None:
         """Answer the request when earlier ones of its conversation are committed."""
-        accepted, lanes, order = inflight.accepted, partition.lanes, self.features.order
+        accepted, lanes, busy = inflight.accepted, partition.lanes, self.features.busy
         request = accepted.request
         payers = payers_of(request.tenant or "", request.user_id)
         answer = partial(self.containment.answer, partition, inflight)
-        if inflight in order.rejected:
+        if inflight in busy.rejected:
             partition.spawn(answer(), about=accepted.record)
             return
-        if inflight in order.first:
-            answer = partial(order.answer_in_turn, inflight, partial(self.containment.answer, partition))
+        if inflight in busy.first:
+            answer = partial(busy.answer_in_turn, inflight, partial(self.containment.answer, partition))
         lanes.add(accepted.conversation, inflight, answer, PRIORITIES[request.priority], payers)
         front = lanes.front(accepted.conversation)
         if front is not None and front is not inflight and front.is_committing:

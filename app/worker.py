@@ -165,7 +165,7 @@ class Worker:
         self._turns = Turns(settings, self._index, UNOBSERVED if loaded.embedder is None else observer)
         self._controls = Controls(settings, cancels, self._turns, self.features.tools, self._forget)
         requests = Requests(settings, containment, cancels, observer, self.features)
-        self._parks = partial(self.features.order.parks, read=requests.read)
+        self._parks = partial(self.features.busy.parks, read=requests.read)
         self.agents: dict[str, Receive] = {
             REQUESTS: requests.receive,
             CONTROLS: self._controls.receive,

@@ -13,7 +13,7 @@ it. Each part is a row of its own, so that all stay below what a record may have
 | `["rounds","user","request id"]` | `ToolRounds` (tables/tool_calls.py) |
 
 Workers that do not know the table leave it alone, and so do sweeps: a row of `calls` expires by the time of its
-request, one that sleeps does not. Times are Unix milliseconds of the broker's clock.
+request, a row of this table does not. Times are Unix milliseconds of the broker's clock.
 """
 
 from __future__ import annotations

@@ -120,6 +120,8 @@ def _end_of(of: WaitRecord, wait: Wait, name: str) -> tuple[TopicName, Cancel | 
             by=by,
         )
         return TopicName.CONTROLS, decision
+    if wait.kind != "tool":
+        raise click.ClickException(f"{of.request_id} waits for {wait.kind!r}, which this version does not know")
     return TopicName.TOOL_RESULTS, ToolResultRecord(
         tool_call_id=wait.wait_id,
         request_id=of.request_id,

@@ -72,7 +72,9 @@ class Sleepers:
                 del self._decided[key]
 
     def all(self, *user_id: str) -> Iterator[tuple[RequestKey, Head]]:
-        """Those whose rows are committed, or those of a user, as decided."""
+        """Those that have committed rows, of all users or of one, each as it is decided. One whose first sleep is not
+        committed yet is in `under_way` alone.
+        """
         for key, raw in heads(self._store, *user_id):
             head = self.head(key) if key in self._decided else msgspec.json.decode(raw, type=Head)
             if head is not None:

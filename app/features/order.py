@@ -2,7 +2,7 @@
 
 A stage stands around those behind it, in all three rings (app/answering/stage.py). Each stands where it does because:
 
-    order        A request that is rejected for others of its conversation is asked nothing else.
+    busy         A request that is rejected for others of its conversation is asked nothing else.
     timers       A request that is refused for its time costs its tenant nothing.
     agents       One whose agent is not there, too.
     quota        Of a request that its tenant may not send, no model, judge or index sees anything.
@@ -18,9 +18,9 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     asked        An end that no other stage has a word in is the result of a call.
 
 To remove a feature, delete its module, what names it here, and its field in `Policy` (app/policy/file.py). `best_of`,
-`moderation` and `egress` need no more. The others are fields of `Features`: they have figures (`families_of`), or
-other parts of a worker call them, and the type checker names these places. `retry` is no feature: every answer has it,
-so it is in app/answering, as the attempts of replayed requests, which stand around all others.
+`moderation`, `egress` and `asked` need no more. The others are fields of `Features`: they have figures (`families_of`),
+or other parts of a worker call them, and the type checker names these places. `retry` is no feature: every answer has
+it, so it is in app/answering, as the attempts of replayed requests, which stand around all others.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Features:
     """Those that have figures or that other parts of a worker call, and `all` of them in their order."""
 
     all: tuple[Feature, ...]
-    order: ConversationOrder
+    busy: ConversationOrder
     quota: Quota
     timers: LaterRequests
     agents: NamedAgents
@@ -75,7 +75,7 @@ class Features:
 def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
     """Without a `guard` that is loaded already, the one of the policy."""
     guard = guard or Guard(host.policy)
-    order = ConversationOrder()
+    busy = ConversationOrder()
     quota = Quota.of(host)
     tools = ToolsOverKafka(host.settings, host.policy)
     timers = LaterRequests(tools)
@@ -85,7 +85,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
     recall = Recall.of(host)
     cache = Cache.of(host)
     stages: tuple[Feature, ...] = (
-        order,
+        busy,
         timers,
         agents,
         quota,
@@ -100,7 +100,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
         Egress(host.policy),
         AskedAgents(tools, host.policy),
     )
-    return Features(stages, order, quota, timers, agents, tools, routing, masking, recall, cache)
+    return Features(stages, busy, quota, timers, agents, tools, routing, masking, recall, cache)
 
 
 def families_of(features: Features | None, partitions: Sequence[Partition] = ()) -> Iterable[Metric]:

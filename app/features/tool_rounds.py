@@ -30,7 +30,7 @@ from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
 from app.features.agents.asking import Asking, ask, stop_asked
 from app.features.open_calls import OpenCalls
 from app.features.waits.approvals import Decided, asked, call_record, not_asked, over, timed_out
-from app.features.waits.sleep import asleep, ended, go_on, may_sleep
+from app.features.waits.sleep import asleep, go_on, kept_at_end, may_sleep
 from app.features.waits.states import waits_of
 from app.policy.file import NO_POLICY, Policy
 from app.settings import Settings
@@ -285,7 +285,7 @@ class Calling(Stage):
     def leave(self, kept: Kept) -> Kept:
         """The calls are part of the turn, and their row goes. Each call has a result, as templates expect."""
         if self.run.accepted.sleeper is not None:
-            kept = ended(self.run, kept, self._made)
+            kept = kept_at_end(self.run, kept, self._made)
         if not self._made.rounds:
             return kept
         last = self._calls.decided(self.run.key) or self._made

@@ -13,8 +13,9 @@ from app.wire.codec import Headers, decode
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the answer waits for; `wait_id` is a call's id. `by`: of an approval, the desk that decides, or `user`; of
-    an answer, the agent that gives it. `parameters` is the schema of the arguments, JSON text.
+    """What the answer waits for: its `kind` is `tool`, `approval`, `answer` (an agent's) or `timer`. `wait_id` is the
+    call's id, of a timer the request's. `by`: of an approval, the desk that decides, or `user`; of an answer, the
+    agent that gives it. `parameters` is the schema of the arguments, JSON text.
     """
 
     wait_id: str

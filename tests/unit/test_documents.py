@@ -37,7 +37,7 @@ LONGEST_LINE = 180
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
     "CHANGELOG.md": 345,
-    "CONTRIBUTING.md": 2_340,
+    "CONTRIBUTING.md": 2_590,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 480,
@@ -83,7 +83,7 @@ BUDGETS = {
     "docs/settings.md": 1_815,
     "docs/sizing.md": 1_600,
     "docs/topics.md": 850,
-    "docs/waits.md": 1_235,
+    "docs/waits.md": 1_245,
     "docs/while-busy.md": 240,
     "models/README.md": 1_830,
     "models/demo/checkpoint/README.md": 250,
@@ -195,7 +195,9 @@ def test_the_page_and_the_gateway_know_each_error_code() -> None:
 
 def test_contributing_names_each_place_that_treats_reasons_differently() -> None:
     (row,) = re.findall(r"^- \*\*a finish reason\*\*:(.*?)^- \*\*", CONTRIBUTING, re.MULTILINE | re.DOTALL)
-    sources = [path for path in (ROOT / "app").rglob("*.py") if "node_modules" not in path.parts]
+    sources = [
+        path for room in ("app", "models") for path in (ROOT / room).rglob("*.py") if "node_modules" not in path.parts
+    ]
     lists = {path for path in sources if len(re.findall(r"FinishReason\.[A-Z_]+[,}:]", path.read_text())) > 1}
     makers = {ROOT / "app/answering/pipeline.py", ROOT / "app/features/tool_rounds.py"}
     assert [str(path.relative_to(ROOT)) for path in lists - makers if f"`{path.relative_to(ROOT)}`" not in row] == []

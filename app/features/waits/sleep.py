@@ -164,7 +164,7 @@ async def go_on(run: Run) -> None:
     await run.answer.notice(WOKEN, "the answer goes on", details)
 
 
-def ended(run: Run, kept: Kept, rounds: ToolRounds) -> Kept:
+def kept_at_end(run: Run, kept: Kept, rounds: ToolRounds) -> Kept:
     """With the deletion of the rows of an answer that has slept; one that leaves no turn leaves no open one either."""
     assert run.accepted.sleeper is not None
     key, head = run.key, run.accepted.sleeper.head
