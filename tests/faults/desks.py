@@ -10,6 +10,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -117,9 +118,10 @@ def decisions_in(controls: Iterable[Fetched]) -> dict[str, list[tuple[int, dict[
     """The decisions about each call that could count, in the order of the log."""
     found: defaultdict[str, list[tuple[int, dict[str, Any]]]] = defaultdict(list)
     for entry in controls:
-        said = json.loads(entry.value or b"")
-        if said.get("type") == "decide" and said["by"].startswith(f"{DESK}/") and said.get("arguments") != "[1]":
-            found[said["wait_id"]].append((entry.timestamp, said))
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # what is no decision is a dead letter
+            said = json.loads(entry.value or b"")
+            if said["type"] == "decide" and said["by"].startswith(f"{DESK}/") and said.get("arguments") != "[1]":
+                found[said["wait_id"]].append((entry.timestamp, said))
     return found
 
 
