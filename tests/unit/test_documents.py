@@ -83,7 +83,7 @@ BUDGETS = {
     "docs/settings.md": 1_815,
     "docs/sizing.md": 1_600,
     "docs/topics.md": 850,
-    "docs/waits.md": 1_245,
+    "docs/waits.md": 1_260,
     "docs/while-busy.md": 240,
     "models/README.md": 1_830,
     "models/demo/checkpoint/README.md": 250,
