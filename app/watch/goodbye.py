@@ -70,13 +70,13 @@ class Goodbye:
 
     async def leave(self, member: str, within_s: float) -> LeaveOutcome:
         """Leave for this member id, as often as it takes within this time."""
-        until = time.monotonic() + within_s
+        until, is_asked = time.monotonic() + within_s, False
         while True:
             code: int | None = None
             with suppress(*_AWAY):
                 async with asyncio.timeout(_TRY_S):
                     code = await self._ask(member)
-            if code == 0:
+            if code == 0 or (code == UnknownMemberIdError.errno and is_asked):  # by a try whose answer was late
                 return LeaveOutcome.LEFT
             if code == UnknownMemberIdError.errno:
                 return LeaveOutcome.UNKNOWN
@@ -86,6 +86,7 @@ class Goodbye:
                 return LeaveOutcome.LATE
             self._coordinator = None
             if code is None:
+                is_asked = True
                 await self.close()
             await asyncio.sleep(_AGAIN_S)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import UnknownMemberIdError
 
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
@@ -210,6 +211,25 @@ async def test_a_leave_for_a_worker_that_lives_costs_no_answer_and_a_former_memb
     await asyncio.to_thread(one.kill)
     until(lambda: leaves(one), 5.0)
     assert leaves(one)[0][1] == b"the group goes on without it", "it knows the member of the second join"
+
+
+@pytest.mark.parametrize(
+    ("answers", "outcome"),
+    [([0], LeaveOutcome.LEFT), ([-1], LeaveOutcome.UNKNOWN), ([TimeoutError(), -1], LeaveOutcome.LEFT)],
+)
+async def test_a_member_that_an_unanswered_try_removed_has_left(
+    monkeypatch: pytest.MonkeyPatch, answers: list[int | Exception], outcome: LeaveOutcome
+) -> None:
+    left = iter(answers)
+
+    async def ask(_goodbye: Goodbye, _member: str) -> int:
+        answer = next(left)
+        if isinstance(answer, Exception):
+            raise answer
+        return UnknownMemberIdError.errno if answer else 0
+
+    monkeypatch.setattr(Goodbye, "_ask", ask)
+    assert await Goodbye(Settings(_env_file=None).cluster, "group").leave("member", 5.0) is outcome
 
 
 async def member_of(settings: Settings) -> str:
