@@ -96,11 +96,12 @@ async def test_two_of_a_desk_decide_by_keyboard_and_see_each_other(browser: Brow
     await ali.keyboard.press("Control+A")
     await ali.keyboard.type("2.5")
     await ali.keyboard.press("Enter")
-    await expect(nina.get_by_role("alert")).to_contain_text("“Count”: This does not fit")
+    await expect(nina.get_by_role("alert")).to_contain_text("“Count”: This does not fit what the tool takes: a whole")
     await ali.keyboard.press("Control+A")
     await ali.keyboard.type("2")
     await ali.keyboard.press("Enter")
-    await expect(ali.locator("#decided")).to_contain_text("for nina. Approved with changes by you.", timeout=LONG_MS)
+    own = "count 2 for nina. Approved with changes by you."
+    await expect(ali.locator("#decided")).to_contain_text(own, timeout=LONG_MS)
     await expect(bob.locator("#decided")).to_contain_text("for nina. Approved with changes by ali.", timeout=LONG_MS)
     async with Client(gateway.settings) as client:
         (call,) = await calls_of(client, "nina")
@@ -112,7 +113,11 @@ async def test_two_of_a_desk_decide_by_keyboard_and_see_each_other(browser: Brow
     await expect(omar.get_by_label("Reason")).to_be_focused()
     await ali.keyboard.type("too late")
     theirs = bob.get_by_role("article").filter(has_text="for omar")
-    await theirs.get_by_role("button", name="Approve Look up").tap()
+    where = await theirs.get_by_role("button", name="Approve Look up").bounding_box()
+    assert where is not None
+    for _ in range(8):  # impatiently: the next card comes to lie there, and is not decided by that
+        await bob.touchscreen.tap(where["x"] + 20, where["y"] + 20)
+        await asyncio.sleep(0.1)
     await expect(bob.locator("#decided")).to_contain_text("for omar. Approved by you.", timeout=LONG_MS)
     await expect(ali.locator("#decided")).to_contain_text("for omar. Approved by bob.", timeout=LONG_MS)
     await expect(omar).to_have_count(0)

@@ -2,7 +2,7 @@
 
 import { decide, inWords, whyNot, type Approval, type Decision, type Past } from './approvals'
 import { button, element } from './dom'
-import { Fields, label, parsed, shownValue } from './fields'
+import { Fields, label, parsed, plain, shownValue } from './fields'
 
 const MOST_REASON = 4096
 const REJECT = 'Reject'
@@ -31,14 +31,15 @@ export class ApprovalCard {
   private readonly told = element('p', { className: 'wrong', role: 'alert' })
   private isSent = false
 
-  /** `asker`: who asks, in words. `over` is called with what was decided, null if nothing was. */
+  /** `asker`: who asks, in words. `over` is called with what was decided, null if nothing was, and the arguments that were `changed` here. */
   constructor(
     readonly approval: Approval,
     private readonly asker: string,
-    private readonly over: (past: Past | null, isOwn: boolean) => void,
+    private readonly over: (past: Past | null, isOwn: boolean, changed?: Record<string, unknown>) => void,
   ) {
     this.title = label(approval.name)
     this.heading = element('h3', { id: `approval-${++made}`, tabIndex: -1 }, this.title)
+    this.about.id = `${this.heading.id}-about`
     this.node.setAttribute('aria-labelledby', this.heading.id)
     this.node.append(this.heading, this.about, this.body, this.told)
     this.tick()
@@ -61,20 +62,29 @@ export class ApprovalCard {
     return parsed(this.approval.arguments)
   }
 
-  private ask(): void {
+  private values(): HTMLElement {
     const values = element('dl')
     for (const [name, value] of Object.entries(this.given())) {
       const shown = shownValue(value)
       values.append(element('dt', {}, label(name)), element('dd', shown.length > 500 ? { tabIndex: 0 } : {}, shown))
     }
-    const isBare = !values.children.length
+    if (values.children.length) return values
+    // Text that is no object is shown as it is: nobody approves what is not seen.
+    const raw = this.approval.arguments.trim()
+    return element('p', {}, /^(\{\s*\})?$/.test(raw) ? 'Without further details.' : plain(raw))
+  }
+
+  private ask(): void {
+    const values = this.values()
     const approve = button('Approve', () => void this.send({ decision: 'approved' }), `Approve ${this.title}`)
     approve.className = ''
     const actions = [approve]
-    if (!isBare) actions.push(button('Change…', () => this.change(), `Change ${this.title}`))
+    if (values instanceof HTMLDListElement) actions.push(button('Change…', () => this.change(), `Change ${this.title}`))
     actions.push(button('Reject…', () => this.refuse(), `Reject ${this.title}`))
     this.node.append(this.told)
-    this.body.replaceChildren(isBare ? element('p', {}, 'Without further details.') : values, element('p', { className: 'row' }, ...actions))
+    // Whose call it is, as the buttons of many cards have one name.
+    for (const one of actions) one.setAttribute('aria-describedby', this.about.id)
+    this.body.replaceChildren(values, element('p', { className: 'row' }, ...actions))
   }
 
   private change(): void {
@@ -91,7 +101,7 @@ export class ApprovalCard {
   private refuse(): void {
     const reason = element('textarea', { maxLength: MOST_REASON }) as HTMLTextAreaElement
     const field = element('label', {}, 'Reason, which the assistant reads and may tell (optional)', reason)
-    this.form(REJECT, [field], () => {
+    this.form(REJECT, [this.values(), field], () => {
       const text = reason.value.trim()
       void this.send({ decision: 'rejected', ...(text ? { reason: text } : {}) })
     })
@@ -119,13 +129,13 @@ export class ApprovalCard {
     this.disable(true)
     try {
       const outcome = await decide(this.approval, decision)
-      if (outcome) return this.over(outcome, outcome.counted)
+      if (outcome) return this.over(outcome, outcome.counted, outcome.counted && 'arguments' in decision ? decision.arguments : undefined)
       this.body.replaceChildren(element('p', { className: 'note', role: 'status' }, UNKNOWN))
     } catch (error) {
       this.isSent = false
       if ((error as { status?: number }).status === 404) return this.over(null, false)
       this.disable(false)
-      const { text, field } = whyNot(error)
+      const { text, field } = whyNot(error, this.approval.parameters)
       this.told.textContent = field ? `“${label(field)}”: ${text}` : text
       fields?.mark(field, this.told)
     }

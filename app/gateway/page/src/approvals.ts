@@ -9,6 +9,7 @@ export interface Schema {
   properties?: Record<string, Schema>
   title?: string
   description?: string
+  [rule: string]: unknown
 }
 
 export interface Approval {
@@ -75,12 +76,24 @@ export function inWords({ decision, by }: Past, isOwn = false): string {
   return `${WORDS[decision] ?? decision} by ${isOwn ? 'you' : by?.startsWith('user/') ? 'the user' : name}`
 }
 
+const RULES: Record<string, string> = {
+  minimum: 'at least', maximum: 'at most', exclusiveMinimum: 'more than', exclusiveMaximum: 'less than', multipleOf: 'a multiple of', enum: 'one of', const: 'nothing but',
+}
+
+/** `: at most 99`, for a rule of the schema that people can read. */
+function taken(schema: Schema | undefined, rule: string): string {
+  const value = schema?.[rule]
+  if (rule === 'type') return value === 'integer' ? ': a whole number.' : '.'
+  const values = [value].flat()
+  return RULES[rule] && values.every((one) => one !== null && typeof one !== 'object') ? `: ${RULES[rule]} ${values.join(', ')}.` : '.'
+}
+
 /** What went wrong with a decision, and the field of the arguments that is at fault, if one is. */
-export function whyNot(error: unknown): { text: string; field: string } {
+export function whyNot(error: unknown, schema: Schema | null): { text: string; field: string } {
   if (error instanceof Unreachable) return { text: 'The server cannot be reached. Try again when it is back.', field: '' }
   const { status = 0, message = '' } = error as { status?: number; message?: string }
-  const field = /properties\.([^.)]+)/.exec(message)?.[1] ?? ''
-  if (status === 422) return { text: field ? 'This does not fit what the tool takes.' : 'The tool does not take this. Check the fields.', field }
+  const [, field = '', rule = ''] = /properties\.([^.)]+)(?:\.([^.)]+)\))?/.exec(message) ?? []
+  if (status === 422) return { text: field ? `This does not fit what the tool takes${taken(schema?.properties?.[field], rule)}` : 'The tool does not take this. Check the fields.', field }
   if (status === 403) return { text: 'This is not yours to decide.', field: '' }
   if (status === 401) return { text: 'Your key has expired. Log out, and in again.', field: '' }
   return { text: 'This could not be sent. Try again.', field: '' }

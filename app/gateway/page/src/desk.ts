@@ -6,7 +6,7 @@ import { approvals, type Approval, type Approvals, type Past } from './approvals
 import './base.css'
 import './desk.css'
 import { byId, element } from './dom'
-import { label, parsed, shownValue } from './fields'
+import { label, parsed, plain, shownValue } from './fields'
 import { login, UNKNOWN_KEY } from './login'
 import { remember, remembered } from './store'
 import { ofFailure } from './words'
@@ -14,6 +14,9 @@ import { ofFailure } from './words'
 const AGAIN_MS = 1000
 const TICK_MS = 20_000
 const MOST_PAST = 50
+const MOST_ABOUT = 160
+const SETTLE_MS = 800
+const TOLD_MS = 6000
 const OF_NO_DESK = 'This key is of no desk. Ask whoever runs this service for the key of an approver.'
 
 const cards = new Map<string, ApprovalCard>()
@@ -21,9 +24,23 @@ const cards = new Map<string, ApprovalCard>()
 const over = new Set<string>()
 const list = byId('cards')
 let leaving = new AbortController()
+let settling = 0
+let telling = 0
 
-function tell(text: string): void {
+/** A line for all: for readers of screens, and at the foot of the window for a while, as the list of decisions may be far below. */
+function tell(text: string, isShown = true): void {
   byId('heard').textContent = text
+  if (!isShown) return
+  byId('heard').classList.remove('hidden')
+  clearTimeout(telling)
+  telling = setTimeout(() => byId('heard').classList.add('hidden'), TOLD_MS)
+}
+
+/** Once cards have moved, the second half of a double click, or one on its way, would decide what lies there now. */
+function settle(): void {
+  list.classList.add('moving')
+  clearTimeout(settling)
+  settling = setTimeout(() => list.classList.remove('moving'), SETTLE_MS)
 }
 
 function count(): void {
@@ -33,7 +50,7 @@ function count(): void {
 }
 
 /** Its card leaves the list, and how it is over stands below. */
-function close(one: Approval, past: Past | null, isOwn: boolean): void {
+function close(one: Approval, past: Past | null, isOwn: boolean, changed?: Record<string, unknown>): void {
   const card = cards.get(one.wait_id)
   if (!card) return
   const hadFocus = card.node.contains(document.activeElement)
@@ -42,17 +59,22 @@ function close(one: Approval, past: Past | null, isOwn: boolean): void {
   cards.delete(one.wait_id)
   over.add(one.wait_id)
   card.node.remove()
+  settle()
   count()
   if (hadFocus) (after ?? { focus: () => byId('open').focus() }).focus()
-  const about = Object.values(parsed(one.arguments)).map(shownValue).join(', ').slice(0, 120)
+  const values = Object.entries(changed ?? parsed(one.arguments)).map(([name, value]) => `${label(name).toLowerCase()} ${shownValue(value)}`).join(', ')
+  const about = values.length > MOST_ABOUT ? `${values.slice(0, MOST_ABOUT)}…` : values
+  // What somebody else has made of it is not in the list.
+  const title = `${label(one.name)}${past?.decision === 'edited' && !changed ? ' (as asked)' : ''}`
   const line = lineOf(past, isOwn)
-  byId('decided').prepend(element('li', {}, element('b', {}, `${label(one.name)}${about ? `: ${about}` : ''}`), ` for ${one.user_id}. ${line}`))
+  const whose = `for ${plain(one.user_id)}`
+  byId('decided').prepend(element('li', {}, element('b', {}, about ? `${title}: ${about}` : title), ` ${whose}. ${line}`))
   while (byId('decided').children.length > MOST_PAST) byId('decided').lastChild?.remove()
   byId('past').hidden = false
-  tell(`${label(one.name)} for ${one.user_id}: ${line} ${byId('open-title').textContent}.`)
+  tell(`${label(one.name)} ${whose}: ${line} ${byId('open-title').textContent}.`)
 }
 
-function show(found: Approvals): void {
+function show(found: Approvals, isFirst: boolean): void {
   const known = new Set(cards.keys())
   const decided = new Map(found.decided.map((one) => [one.wait_id, one]))
   const open = new Set(found.approvals.map((one) => one.wait_id))
@@ -63,15 +85,15 @@ function show(found: Approvals): void {
   }
   for (const one of found.approvals) {
     if (cards.has(one.wait_id) || over.has(one.wait_id)) continue
-    const asker = `for ${one.user_id}${found.you.desks?.length === 1 ? '' : ` · desk: ${one.by}`}`
-    const card = new ApprovalCard(one, asker, (past, isOwn) => close(one, past, isOwn))
+    const asker = `for ${plain(one.user_id)}${found.you.desks?.length === 1 ? '' : ` · desk: ${one.by}`}`
+    const card = new ApprovalCard(one, asker, (past, isOwn, changed) => close(one, past, isOwn, changed))
     cards.set(one.wait_id, card)
     list.append(card.node)
   }
   const fresh = [...cards.keys()].filter((one) => !known.has(one)).length
   byId('more').hidden = !found.has_more
   count()
-  if (fresh) tell(`${fresh} new ${fresh === 1 ? 'call waits' : 'calls wait'} for a decision.`)
+  if (fresh) tell(`${fresh} new ${fresh === 1 ? 'call waits' : 'calls wait'} for a decision.`, !isFirst)
 }
 
 function greet({ you }: Approvals): void {
@@ -97,9 +119,9 @@ async function follow(): Promise<void> {
     try {
       const found = await approvals(version ? { version, wait_s: '25' } : {}, leaving.signal)
       if (!version) greet(found)
-      version = found.version
       banner('')
-      show(found)
+      show(found, !version)
+      version = found.version
     } catch (error) {
       if (leaving.signal.aborted) {
         // Another name: the list is the same, and its reader another one.
@@ -135,6 +157,8 @@ byId('logout').addEventListener('click', () => {
   sessionStorage.removeItem('parley.key')
   location.reload()
 })
+// Who goes on clicking has not seen yet that they have moved.
+addEventListener('pointerdown', () => list.classList.contains('moving') && settle())
 setInterval(() => cards.forEach((card) => card.tick()), TICK_MS)
 
 theme(remembered('theme'))

@@ -15,13 +15,16 @@ export function parsed(text: string): Record<string, unknown> {
 /** `order_number` as people would say it: `Order number`. */
 export function label(name: string): string {
   const words = name.replace(/[_.-]+/g, ' ').replace(/([a-z])([A-Z])/g, '$1 $2').trim().toLowerCase()
-  return words.charAt(0).toUpperCase() + words.slice(1)
+  return plain(words.charAt(0).toUpperCase() + words.slice(1))
 }
+
+/** Marks that turn the direction of a text are shown: with them, 005 would be read as 500. */
+export const plain = (text: string): string => text.replace(/[\u202a-\u202e\u2066-\u2069]/g, '\ufffd')
 
 export function shownValue(value: unknown): string {
   if (typeof value === 'boolean') return value ? 'yes' : 'no'
   if (value === null) return 'nothing'
-  if (typeof value !== 'object') return String(value)
+  if (typeof value !== 'object') return plain(String(value))
   if (Array.isArray(value)) return value.map((one) => `• ${shownValue(one).replaceAll('\n', '\n  ')}`).join('\n') || 'nothing'
   const lines = Object.entries(value).map(([name, one]) => `${label(name)}: ${typeof one === 'object' && one ? '\n  ' : ''}${shownValue(one).replaceAll('\n', '\n  ')}`)
   return lines.join('\n') || 'nothing'
