@@ -78,12 +78,17 @@ def tool_question(number: int, user: str) -> dict[str, object]:
     }
 
 
+SLEEPING_USERS = 24
+
+
 def sleeping_question(number: int, user: str) -> dict[str, object]:
     """What waits for results of tools, for approvals, or until a time; every other one alone in its conversation.
 
-    The others have at most eight in theirs: a turn that ends when its conversation has forgotten it is its last one.
+    The others of `SLEEPING_USERS` users have at most eight in theirs: in a longer conversation, a turn that ends when
+    it is forgotten already is the last one.
     """
-    said = {"prompt": f"question {number} of {user}", "max_tokens": 20, "conversation_id": f"t{number // 192}"}
+    shared = f"t{number // (8 * SLEEPING_USERS)}"
+    said = {"prompt": f"question {number} of {user}", "max_tokens": 20, "conversation_id": shared}
     if number % 8 == 5:
         return {**said, "not_before": time.time_ns() // 1_000_000 + 3000}
     alone = {"conversation_id": f"c{number}"} if number % 2 else {}

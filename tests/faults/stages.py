@@ -27,6 +27,7 @@ from tests.faults.faults import (
     Zombie,
 )
 from tests.faults.load import (
+    SLEEPING_USERS,
     Ask,
     decided_question,
     long_question,
@@ -158,7 +159,7 @@ SLEEPING = Stage(
     (Zombie(), RebalanceStorm(), DataWiped(), DataStale()),
     sleeping_question,
     per_s=3.0,
-    users=24,
+    users=SLEEPING_USERS,
     always="two_tools",
     policies=sleeping_policy,
     approvals=APPROVALS,

@@ -11,7 +11,7 @@ from tests.conftest import NewSettings
 from tests.faults import foreign
 from tests.faults.arena import arena
 from tests.faults.faults import KillInside, KillWorker
-from tests.faults.load import decided_question, long_question, sleeping_question, tool_question
+from tests.faults.load import SLEEPING_USERS, decided_question, long_question, sleeping_question, tool_question
 from tests.faults.moderation_server import moderation_policy
 from tests.faults.policies import APPROVALS, sleeping_policy, some_policy
 from tests.faults.races import race
@@ -39,7 +39,7 @@ async def test_answers_that_sleep_lose_nothing_and_make_the_calls_that_were_appr
         settings,
         tmp_path,
         ask=sleeping_question,
-        users=8,
+        users=SLEEPING_USERS,
         per_s=4.0,
         policies=sleeping_policy,
         always="two_tools",
