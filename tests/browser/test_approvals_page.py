@@ -184,6 +184,41 @@ async def test_a_user_decides_in_the_chat(context: BrowserContext, gateway: Gate
     await expect(card).to_have_count(0, timeout=LONG_MS)
 
 
+async def test_a_number_that_javascript_would_round_stays_as_it_is(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    calls = [
+        {"wait_id": name, "user_id": "nina", "request_id": name, "name": name, "arguments": arguments}
+        | {"conversation_id": "c", "by": "desk", "since": 0, "until": 9e12, "parameters": {}}
+        for name, arguments in (
+            ("large", '{"account": 9007199254740993}'),
+            ("fine", '{"share": 0.1234567890123456789}'),
+            ("plain", '{"text": "9007199254740993", "amount": -12.50, "many": [1e3]}'),
+        )
+    ]
+    you = {"name": "ali", "desks": ["desk"], "may_name": False}
+    found = {"approvals": calls, "decided": [], "has_more": False, "version": "1", "you": you}
+
+    async def listed(route: Route) -> None:
+        await asyncio.sleep(1.0 if "wait_s" in route.request.url else 0)
+        await route.fulfill(json=found)
+
+    page = await context.new_page()
+    await page.route("**/v1/approvals?*", listed)
+    await page.goto(f"{gateway.url}/approvals")
+    for name, shown in (("Large", "9007199254740993"), ("Fine", "0.1234567890123456789")):
+        card = page.get_by_role("article", name=name)
+        await expect(card).to_contain_text(shown)
+        await expect(card.get_by_role("button", name="Approve")).to_be_visible()
+        await expect(card.get_by_role("button", name="Change")).to_have_count(0)
+    card = page.get_by_role("article", name="Plain")
+    await card.get_by_role("button", name="Change").click()
+    for text in ("900719925474099301", "1.50000000000000000001"):
+        await card.get_by_label("Amount").fill(text)
+        await card.get_by_role("button", name="Approve with changes").click()
+        await expect(card.get_by_role("alert")).to_have_text("“Amount” cannot be read.")
+
+
 @pytest.mark.skipif(NODE is None or NPM is None, reason="node is not installed: axe was not run")
 async def test_axe_finds_nothing_and_nothing_is_too_wide(
     context: BrowserContext, gateway: GatewayProcess, pictures: Path

@@ -3,7 +3,19 @@
 import { element } from './dom'
 import type { Schema } from './approvals'
 
+const STRING_OR_NUMBER = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g
+
+/** Whether JavaScript keeps each number of the JSON text: others would be shown, and sent, as another number. */
+function isExact(json: string): boolean {
+  return (json.match(STRING_OR_NUMBER) ?? []).every((one) => {
+    if (one.startsWith('"')) return true
+    return /^-?\d+$/.test(one) ? Number.isSafeInteger(Number(one)) : one.replace(/[eE].*|^-?0*\.?0*|\./g, '').length <= 15
+  })
+}
+
+/** The arguments by name; none if they are no object, or would not stay what they are. */
 export function parsed(text: string): Record<string, unknown> {
+  if (!isExact(text)) return {}
   try {
     const value: unknown = JSON.parse(text)
     return typeof value === 'object' && value && !Array.isArray(value) ? (value as Record<string, unknown>) : {}
@@ -120,8 +132,13 @@ export class Fields {
     const text = wasThere ? JSON.stringify(before, null, 2) : ''
     const rows = Math.min(MOST_ROWS, text.split('\n').length + 1)
     const control = element('textarea', { value: text, rows, spellcheck: false }) as HTMLTextAreaElement
-    return { name, control, read: () => (control.value.trim() ? (JSON.parse(control.value) as unknown) : undefined) }
+    return { name, control, read: () => (control.value.trim() ? exact(control.value) : undefined) }
   }
+}
+
+function exact(json: string): unknown {
+  if (!isExact(json)) throw new Error('a number would be rounded')
+  return JSON.parse(json) as unknown
 }
 
 function kindOf(value: unknown): string {
@@ -131,6 +148,6 @@ function kindOf(value: unknown): string {
 function numberOf(text: string, isNeeded: boolean): number | undefined {
   if (!text && !isNeeded) return undefined
   const value = Number(text.replace(',', '.'))
-  if (!text || !Number.isFinite(value)) throw new Error('no number')
+  if (!text || !Number.isFinite(value) || !isExact(text)) throw new Error('no number')
   return value
 }
