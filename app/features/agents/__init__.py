@@ -1,1 +1,1 @@
-"""Agents of the policy: who answers as one, and who asks one."""
+"""Agents of the policy: requests that name one, and answers that ask one."""

@@ -38,7 +38,7 @@ class AskedAgents(Feature):
 
 
 class AskedByAnswer(Stage):
-    """Of an agent's request: whether it is still waited for, and what its end is for who has asked."""
+    """Of an agent's request. It ends early once no call waits for it; its end is the result of that call."""
 
     def __init__(self, run: Run, tools: ToolsOverKafka, asker: AskingRequest) -> None:
         super().__init__(run)

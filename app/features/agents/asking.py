@@ -57,7 +57,7 @@ def asker_of(headers: HeaderList) -> AskingRequest | None:
 
 
 class Asking(NamedTuple):
-    """What becomes of a round's calls of agents: who is asked, by which records, and who cannot be."""
+    """A round's calls of agents: the agents that are asked, their records, and errors as the results of other calls."""
 
     agents: tuple[AskedAgent, ...] = ()
     outputs: tuple[Outgoing, ...] = ()
@@ -121,7 +121,7 @@ def _question(call: ModelCall) -> str:
 
 
 def stop_asked(run: Run, kept: Kept, rounds: ToolRounds) -> tuple[Kept, list[tuple[RequestKey, Sleeper | None]]]:
-    """The answer ends: stop the agents for whom it waits. Returns what is decided of those that sleep, too."""
+    """The answer ends: stop the agents for whom it waits. Returns those that slept as well, as they are decided now."""
     ownership, decided = run.ownership, []
     for agent in rounds.waiting_agents:
         key = (run.key[0], agent.call_id)
