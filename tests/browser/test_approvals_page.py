@@ -65,6 +65,20 @@ async def desk(context: BrowserContext, gateway: GatewayProcess, name: str) -> P
     return page
 
 
+async def open_list(context: BrowserContext, calls: list[dict[str, Any]], *, has_more: bool) -> Page:
+    """A page whose gateway always lists these calls."""
+    you = {"name": "ali", "desks": ["desk"], "may_name": False}
+    found = {"approvals": calls, "decided": [], "has_more": has_more, "version": "1", "you": you}
+
+    async def listed(route: Route) -> None:
+        await asyncio.sleep(1.0 if "wait_s" in route.request.url else 0)
+        await route.fulfill(json=found)
+
+    page = await context.new_page()
+    await page.route("**/v1/approvals?*", listed)
+    return page
+
+
 @pytest.mark.usefixtures("worker")
 async def test_two_of_a_desk_decide_by_keyboard_and_see_each_other(browser: Browser, gateway: GatewayProcess) -> None:
     complaints: list[str] = []
@@ -196,15 +210,7 @@ async def test_a_number_that_javascript_would_round_stays_as_it_is(
             ("plain", '{"text": "9007199254740993", "amount": -12.50, "many": [1e3]}'),
         )
     ]
-    you = {"name": "ali", "desks": ["desk"], "may_name": False}
-    found = {"approvals": calls, "decided": [], "has_more": False, "version": "1", "you": you}
-
-    async def listed(route: Route) -> None:
-        await asyncio.sleep(1.0 if "wait_s" in route.request.url else 0)
-        await route.fulfill(json=found)
-
-    page = await context.new_page()
-    await page.route("**/v1/approvals?*", listed)
+    page = await open_list(context, calls, has_more=False)
     await page.goto(f"{gateway.url}/approvals")
     for name, shown in (("Large", "9007199254740993"), ("Fine", "0.1234567890123456789")):
         card = page.get_by_role("article", name=name)
@@ -230,15 +236,7 @@ async def test_axe_finds_nothing_and_nothing_is_too_wide(
         | {"arguments": json.dumps(given), "parameters": {"properties": {"amount": {"type": "number"}}}}
         for name, given in (("refund", REFUND), ("close_account", {}))
     ]
-    you = {"name": "ali", "desks": ["desk"], "may_name": False}
-    found = {"approvals": calls, "decided": [], "has_more": True, "version": "1", "you": you}
-
-    async def listed(route: Route) -> None:
-        await asyncio.sleep(1.0 if "wait_s" in route.request.url else 0)
-        await route.fulfill(json=found)
-
-    page = await context.new_page()
-    await page.route("**/v1/approvals?*", listed)
+    page = await open_list(context, calls, has_more=True)
     for scheme, width in (("light", 1100), ("dark", 320)):
         await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         await page.set_viewport_size({"width": width, "height": 800})
