@@ -2,6 +2,9 @@
 
 A change is decided in one step of the event loop, in which its commit is put, and counts from then on: what reads the
 rows between a decision and its commit would decide otherwise. Decisions are kept here until they are in the store.
+
+How many of a user sleep is counted once, when it is first asked, and kept with each decision: a sleep costs the same
+whether ten sleep or ten thousand.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import msgspec
 from app.delivery.accepted import Former, RequestKey
 from app.delivery.record import Record
 from app.reader.rule import Answer
-from tables.asleep import Head, Part, Sleeper, WaitKind, head_in, heads, no_rows, row_of, sleeper_in
+from tables.asleep import Head, Part, Sleep, Sleeper, WaitKind, head_in, heads, no_rows, row_of, sleeper_in
 from tables.records import RowChange
 from tables.store import PartitionStore
 
@@ -27,6 +30,7 @@ class Sleepers:
         self.some = asyncio.Event()
         self._store = store
         self._decided: dict[RequestKey, Sleeper | None] = {}
+        self._asleep: dict[str, int] = {}
 
     def begin(self) -> None:
         """The store is restored."""
@@ -45,20 +49,39 @@ class Sleepers:
 
     def put(self, key: RequestKey, sleeper: Sleeper) -> tuple[RowChange, ...]:
         """Decide that the answer sleeps."""
-        self._decided[key] = sleeper
+        self._decide(key, self.head(key), sleeper)
         self.some.set()
         return sleeper.rows(*key)
 
     def decide(self, key: RequestKey, head: Head) -> RowChange:
         sleeper = self.get(key)
         assert sleeper is not None
-        self._decided[key] = msgspec.structs.replace(sleeper, head=head)
+        self._decide(key, sleeper.head, msgspec.structs.replace(sleeper, head=head))
         return row_of(Part.WAIT, head, *key)
 
     def end(self, key: RequestKey) -> tuple[RowChange, ...]:
         """Decide that the answer has ended."""
-        self._decided[key] = None
+        self._decide(key, self.head(key), None)
         return no_rows(*key)
+
+    def asleep_of(self, user_id: str) -> int:
+        """How many answers of the user sleep."""
+        if (known := self._asleep.get(user_id)) is not None:
+            return known
+        keys = {key for key, _ in heads(self._store, user_id)} if self.some.is_set() else set()
+        keys.update(key for key in self._decided if key[0] == user_id)
+        count = sum(_sleeps(self.head(key)) for key in keys)
+        if count:
+            self._asleep[user_id] = count
+        return count
+
+    def _decide(self, key: RequestKey, before: Head | None, sleeper: Sleeper | None) -> None:
+        self._decided[key] = sleeper
+        if (count := self._asleep.get(key[0])) is not None:
+            count += _sleeps(None if sleeper is None else sleeper.head) - _sleeps(before)
+            self._asleep[key[0]] = count
+            if not count:
+                del self._asleep[key[0]]  # it is counted again for less than one is kept
 
     @property
     def under_way(self) -> dict[RequestKey, Sleeper | None]:
@@ -84,6 +107,10 @@ class Sleepers:
         """What readers have of an answer, as far as its rows know it."""
         sleeper = self.get(key) if self.some.is_set() else None
         return None if sleeper is None or sleeper.head.kind is WaitKind.TIMER else answer_of(key, sleeper, partition)
+
+
+def _sleeps(head: Head | None) -> bool:
+    return head is not None and head.state is Sleep.ASLEEP
 
 
 def answer_of(key: RequestKey, sleeper: Sleeper, partition: int) -> Answer:

@@ -11,7 +11,6 @@ deletes its rows, and replaces the open turn where it stands.
 from __future__ import annotations
 
 import dataclasses
-from itertools import islice
 
 import msgspec
 
@@ -55,11 +54,8 @@ def may_sleep(run: Run, calls: OpenCalls, rules: WaitRules) -> bool:
 
 def has_room(sleepers: Sleepers, calls: OpenCalls, rules: WaitRules, user_id: str, tenant: str | None) -> bool:
     """Whether one more of the user may sleep."""
-    of_user = (one for one in sleepers.all(user_id) if one[1].state is Sleep.ASLEEP)
-    if sum(1 for _ in islice(of_user, rules.per_user)) >= rules.per_user:
-        return False
     count = calls.schedule.count
-    return count is None or count.has_room(tenant, rules)
+    return sleepers.asleep_of(user_id) < rules.per_user and (count is None or count.has_room(tenant, rules))
 
 
 def asleep(run: Run, calls: OpenCalls, rounds: ToolRounds) -> Asleep | None:
