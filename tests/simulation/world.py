@@ -12,6 +12,7 @@ import asyncio
 import heapq
 import inspect
 import itertools
+import math
 import random
 import time
 import warnings
@@ -100,19 +101,20 @@ class SteppedLoop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return False
 
-    @property
-    def next_timer(self) -> float | None:
-        while self.timers and self.timers[0].cancelled():
-            heapq.heappop(self.timers)
-        return self.timers[0].when() if self.timers else None
+    def next_timer(self) -> float:
+        """When it is due; never, if there is none."""
+        timers = self.timers
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)
+        return timers[0]._when if timers else math.inf
 
     def wake(self) -> None:
-        while (when := self.next_timer) is not None and when <= self.world.now:
+        while self.timers and self.next_timer() <= self.world.now:
             self.ready.append(heapq.heappop(self.timers))
 
     def step(self) -> None:
         handle = self.ready.popleft()
-        if not handle.cancelled():
+        if not handle._cancelled:
             self.world.skew = self.skew
             asyncio._set_running_loop(self)
             try:
@@ -137,7 +139,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         with self.running(), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # what a task had not begun is never awaited
             for task in list(self.tasks):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                task._log_destroy_pending = False
                 _close(task.get_coro())
             self.tasks.clear()
 
@@ -195,13 +197,14 @@ class World:
             happens()
 
     def _jump(self, until: float) -> bool:
-        times = [when for loop in self.loops if loop not in self.suspended and (when := loop.next_timer) is not None]
-        if self._events:
-            times.append(self._events[0][0])
-        if not times or min(times) > until:
+        first = self._events[0][0] if self._events else math.inf
+        for loop in self.loops:
+            if loop.timers and loop not in self.suspended:
+                first = min(first, loop.next_timer())
+        if first > until or first == math.inf:
             self.now = until
             return False
-        self.now = max(self.now, min(times))
+        self.now = max(self.now, first)
         if self._events and self._events[0][0] <= self.now:
             heapq.heappop(self._events)[2]()
         for loop in self.loops:
