@@ -1,6 +1,7 @@
 """What answers that sleep cost a real worker: `python -m tests.benchmarks.sleepers --answers 10000 --rows 100000`.
 
-Answers of 20 users, which wait for 30 days, fall asleep; one of the users is erased. Then rows of as many more as
+Answers of 20 users, which wait for 30 days, fall asleep; one of the users is erased. Before that, a worker answers as
+many plain requests: what its memory grows by is not for sleep. Then rows of as many more as
 `--rows` are written to the changelog, and workers start and take over with them: with a data folder and without, and
 with a standby. The partition is one, so all of it is one worker's.
 """
@@ -16,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -34,6 +35,7 @@ from tests.faults.worker_process import WorkerProcess
 
 USERS = 20
 DAYS_MS = 30 * 86_400_000
+_STEPS = 10
 _POLICY = "[waits]\npark_after_s = 0.05\nper_user = 1000\nper_tenant = 1000000\nper_partition = 1000000\n"
 _TEXT = "x" * 1500
 
@@ -75,11 +77,13 @@ async def send(settings: Settings, topic: str, rows: Iterator[tuple[bytes, bytes
         await asyncio.gather(*sent)
 
 
-def questions(first: int, count: int) -> Iterator[tuple[bytes, bytes]]:
+def questions(first: int, count: int, *, sleep: bool = True) -> Iterator[tuple[bytes, bytes]]:
     for number in range(first, first + count):
         user = f"u{number % USERS}"
         said = {"request_id": f"r{number}", "user_id": user, "prompt": "begin", "conversation_id": f"c{number}"}
-        asked = {**said, "max_tokens": 2, "tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": DAYS_MS}
+        asked = {**said, "max_tokens": 2}
+        if sleep:
+            asked |= {"tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": DAYS_MS}
         yield user.encode(), json.dumps(asked).encode()
 
 
@@ -94,26 +98,38 @@ def sleepers(count: int, now: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 async def count_answers(settings: Settings, folder: Path, count: int) -> None:
-    states, tenth = States(settings), count // 10
+    states = States(settings)
     with WorkerProcess(settings, folder / "answers.log") as worker:
         await asyncio.to_thread(worker.wait_owning, 1)
-        at_first = memory_mb(worker)
-        began = time.monotonic()
-        await send(settings, settings.topic("requests"), questions(0, tenth))
-        await states.until(tenth, "asleep")
-        some = memory_mb(worker)
-        await send(settings, settings.topic("requests"), questions(tenth, count - tenth))
-        await states.until(count, "asleep")
+        memory, began = [memory_mb(worker)], time.monotonic()
+        for first in range(0, count, count // _STEPS):
+            await send(settings, settings.topic("requests"), questions(first, count // _STEPS))
+            await states.until(first + count // _STEPS, "asleep")
+            memory.append(memory_mb(worker))
         took = time.monotonic() - began
         await asyncio.sleep(5.0)
         print(f"{count} answers asleep after {took:.0f} s; {await lag(settings)} records of `requests` not committed")
-        print(
-            f"memory: {at_first:.0f} MB at first, {some:.0f} with {tenth}, {memory_mb(worker):.0f} with {count} asleep"
-        )
+        print(f"memory at first, and with each {count // _STEPS} more: {_in_mb(memory)}", flush=True)
         erased = json.dumps({"type": "erase", "user_id": "u0"}).encode()
         await send(settings, settings.topic("controls"), iter([(b"u0", erased)]))
         gone_s = await states.until(count // USERS, "")
         print(f"an erasure of {count // USERS} of them: {gone_s:.1f} s until all are gone from `waits`")
+
+
+async def count_plain(settings: Settings, folder: Path, count: int) -> None:
+    with WorkerProcess(settings, folder / "plain.log") as worker:
+        await asyncio.to_thread(worker.wait_owning, 1)
+        memory = [memory_mb(worker)]
+        for first in range(0, count, count // _STEPS):
+            await send(settings, settings.topic("requests"), questions(first, count // _STEPS, sleep=False))
+            while await lag(settings):
+                await asyncio.sleep(0.5)
+            memory.append(memory_mb(worker))
+        print(f"memory at first, and with each {count // _STEPS} plain requests more: {_in_mb(memory)}", flush=True)
+
+
+def _in_mb(memory: Sequence[float]) -> str:
+    return ", ".join(f"{one:.0f}" for one in memory) + " MB"
 
 
 async def lag(settings: Settings) -> int:
@@ -165,10 +181,20 @@ async def run(options: argparse.Namespace, folder: Path) -> None:
         policy.write_text(_POLICY)
         values = {"engine": "paced", "paced_tokens_per_s": 1000.0, "embedder": "none", "partitions": 1}
         values |= {"policy": policy, "data_dir": folder / "data"}
-        parts = (("answers", options.answers, count_answers), ("starts", options.rows, count_starts))
+        parts = (
+            ("plain", options.answers, count_plain),
+            ("answers", options.answers, count_answers),
+            ("starts", options.rows, count_starts),
+        )
         for part, number, count in parts:
             if number:
-                own = {**values, "topic_prefix": f"{part}-", "app_id": f"{part}-app", "broker": cluster.broker_setting}
+                own = {
+                    **values,
+                    "data_dir": folder / part,
+                    "topic_prefix": f"{part}-",
+                    "app_id": f"{part}-app",
+                    "broker": cluster.broker_setting,
+                }
                 settings = Settings(_env_file=None, **own)  # type: ignore[arg-type]
                 await create_topics(settings)
                 await count(settings, folder, number)

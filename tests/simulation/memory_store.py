@@ -17,7 +17,7 @@ from tables.store_errors import CorruptStoreError, StoreLockedError
 
 @dataclass(slots=True)
 class Image:
-    rows: dict[tuple[Table, bytes], bytes] = field(default_factory=dict)
+    rows: dict[Table, dict[bytes, bytes]] = field(default_factory=lambda: {table: {} for table in Table})
     offsets: dict[Table, int] = field(default_factory=dict)
     prints: dict[Table, list[Fingerprint]] = field(default_factory=dict)
     up_to_date_at: int | None = None
@@ -63,7 +63,7 @@ class MemoryStore(PartitionStore):
         return store
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        return self._open.rows.get((table, key))
+        return self._open.rows[table].get(key)
 
     def apply(
         self,
@@ -77,9 +77,9 @@ class MemoryStore(PartitionStore):
         for change in list(changes):
             self.marks_written += change.table is Table.ERASED
             if change.value is None:
-                image.rows.pop((change.table, change.key), None)
+                image.rows[change.table].pop(change.key, None)
             else:
-                image.rows[change.table, change.key] = change.value
+                image.rows[change.table][change.key] = change.value
         image.offsets.update(offsets)
         for table, newer in prints.items():
             image.prints[table] = newest_prints(self.prints(table), newer)
@@ -95,12 +95,12 @@ class MemoryStore(PartitionStore):
         return self._open.up_to_date_at
 
     def scan(self, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        rows = sorted((key, value) for (of, key), value in self._open.rows.items() if of is table)
-        return iter([(key, value) for key, value in rows if key.startswith(prefix)])
+        return iter(sorted(row for row in self._open.rows[table].items() if row[0].startswith(prefix)))
 
     def wipe(self) -> None:
         image = self._open
-        image.rows.clear()
+        for rows in image.rows.values():
+            rows.clear()
         image.offsets.clear()
         image.prints.clear()
         image.up_to_date_at = None
