@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from aiokafka import TopicPartition
+from parley_client.plugins import PluginError
 
 from agents.controls import Controls
 from agents.intake import Intake, reader_of
@@ -40,9 +41,11 @@ from app.features.guard.guard import Guard
 from app.features.guard.judges.judges import Judges
 from app.features.host import WorkerParts
 from app.features.order import features_of
+from app.features.plugged import PluggedIn
 from app.features.quota.usage_feed import UsageFeed
 from app.features.waits.clock import WaitClock
 from app.foreign.formats import foreign_topics
+from app.plugins.known import check_names
 from app.policy.check import read_policy
 from app.policy.file import NO_POLICY, Policy, PolicyError
 from app.policy.watch import PolicyWatch
@@ -75,23 +78,25 @@ class Loaded:
     policy: Policy = NO_POLICY
     loader: ModelLoader | None = None
     guard: Guard | None = None
+    plugged: PluggedIn | None = None
 
 
 def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
     """Load the policy and the models; raises `LoadError`."""
     try:
+        check_names()
         policy = read_policy(settings)
         foreign_topics(policy)  # a schema that cannot be used is no reason to join the group
         embedder = load_embedder(settings.embedder, background=True) if settings.has_index else None
-        guard = Guard(policy, load_judges=partial(Judges, embedder=embedder))
-    except (EmbedderError, PolicyError) as error:
+        guard, plugged = Guard(policy, load_judges=partial(Judges, embedder=embedder)), PluggedIn(policy)
+    except (EmbedderError, PluginError, PolicyError) as error:
         raise LoadError(str(error)) from None
     loader = ModelLoader(settings, on_fatal)
     try:
         models = ModelRegistry(*loader.load(policy))
     except ValueError as error:
         raise LoadError(str(error)) from None
-    return Loaded(models, embedder, policy, loader, guard)
+    return Loaded(models, embedder, policy, loader, guard, plugged)
 
 
 class Worker:
@@ -130,7 +135,7 @@ class Worker:
             now=lambda: self.partitions.now(),  # noqa: PLW0108 - `partitions` come later
             owned=lambda: self.partitions.all,
         )
-        self.features = features_of(host, loaded.guard)
+        self.features = features_of(host, loaded.guard, loaded.plugged)
         self._index = open_index(
             settings,
             loaded.embedder,

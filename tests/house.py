@@ -24,11 +24,11 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 74_949,
-    "files of the product": 680,
+    "lines of the product": 75_898,
+    "files of the product": 693,
     "lines of packages beside it": 415,
     "lines of the core": 9_281,
-    "lines of the tests": 97_110,
+    "lines of the tests": 97_489,
     "words of documents written by hand": 39_730,
     "loose files in models": 0,
     "circles between rooms of models": 0,

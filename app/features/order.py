@@ -12,6 +12,7 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     masking      Judges, recall, the cache and models get placeholders; readers get the values back.
     moderation   A blocked prompt is not searched for; an answer is judged before readers get it.
     recall       It searches with what the guard lets through.
+    plugins      Other packages see what the guard lets through; what they change is what the cache compares.
     cache        Each reader's own guard reads what is repeated. All candidates together are one answer.
     best_of      It calls the engine once for each candidate.
     egress       What the others leave of the turn is what readers of foreign topics get.
@@ -45,6 +46,7 @@ from app.features.guard.masking import Masking
 from app.features.guard.metrics import guard_families
 from app.features.guard.moderation import Moderation
 from app.features.host import WorkerParts
+from app.features.plugged import PluggedIn, plugin_families
 from app.features.quota.metrics import budget_families
 from app.features.quota.stage import Quota
 from app.features.recall.metrics import recall_families
@@ -69,12 +71,13 @@ class Features:
     routing: Routing
     masking: Masking
     recall: Recall
+    plugged: PluggedIn
     cache: Cache
 
 
-def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
-    """Without a `guard` that is loaded already, the one of the policy."""
-    guard = guard or Guard(host.policy)
+def features_of(host: WorkerParts, guard: Guard | None = None, plugged: PluggedIn | None = None) -> Features:
+    """Without a `guard` and plug-ins that are loaded already, those of the policy."""
+    guard, plugged = guard or Guard(host.policy), plugged or PluggedIn(host.policy)
     busy = ConversationOrder()
     quota = Quota.of(host)
     tools = ToolsOverKafka(host.settings, host.policy)
@@ -95,12 +98,13 @@ def features_of(host: WorkerParts, guard: Guard | None = None) -> Features:
         masking,
         Moderation(guard),
         recall,
+        plugged,
         cache,
         BestOf(host.embedder),
         Egress(host.policy),
         AskedAgents(tools, host.policy),
     )
-    return Features(stages, busy, quota, timers, agents, tools, routing, masking, recall, cache)
+    return Features(stages, busy, quota, timers, agents, tools, routing, masking, recall, plugged, cache)
 
 
 def families_of(features: Features | None, partitions: Sequence[Partition] = ()) -> Iterable[Metric]:
@@ -109,5 +113,6 @@ def families_of(features: Features | None, partitions: Sequence[Partition] = ())
     yield from guard_families(None if features is None else features.masking)
     yield from canary_families(None if features is None else features.routing)
     yield from cache_families(None if features is None else features.cache)
+    yield from plugin_families(None if features is None else features.plugged)
     yield from budget_families(None if features is None else features.quota)
     yield from asleep_families(None if features is None else features.tools, partitions)

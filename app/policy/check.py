@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from parley_client.plugins.discovery import Kind, PluginError
+
+from app.plugins.known import named
 from app.policy.agents import agent_mistakes, ask_mistakes
 from app.policy.constants import constant_bytes
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, Policy, PolicyError
@@ -54,7 +57,17 @@ def checked(path: Path, settings: Settings) -> tuple[Policy, list[str]]:
     mistakes += ask_mistakes(policy.agents, policy.tools, has_waits="waits" in raw)
     if policy.guard.pii == "redact":
         mistakes += _of_redaction(policy)
+    mistakes += _of_plugins(policy)
     return policy, mistakes
+
+
+def _of_plugins(policy: Policy) -> Iterator[str]:
+    """Their packages are installed wherever the policy is read."""
+    for name in policy.plugins:
+        try:
+            named(Kind.FEATURES, name)
+        except PluginError as error:
+            yield f"plugins.{name}: {error}"
 
 
 def _of_redaction(policy: Policy) -> Iterator[str]:

@@ -341,6 +341,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     waits: WaitRules | None = None
     tools: dict[str, ToolRules] = {}
     agents: dict[str, AgentRules] = {}
+    plugins: dict[str, dict[str, Any]] = {}
 
     @property
     def names(self) -> list[str]:

@@ -85,6 +85,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     flagged: Categories that the guard has found in prompt or answer.
     superseded: The later request that ends the answer.
     rolled_back: Nothing of it is remembered.
+    plugins: What plug-ins have decided, by their names: the answer is continued by these, and no others.
     """
 
     at: int | None = None
@@ -103,6 +104,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     flagged: tuple[str, ...] | None = None
     superseded: str | None = None
     rolled_back: bool = False
+    plugins: dict[str, Any] | None = None
 
     @property
     def is_made(self) -> bool:

@@ -37,7 +37,7 @@ LONGEST_LINE = 180
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
     "CHANGELOG.md": 345,
-    "CONTRIBUTING.md": 2_590,
+    "CONTRIBUTING.md": 2_625,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 480,
@@ -77,7 +77,7 @@ BUDGETS = {
     "docs/operations/secrets.md": 470,
     "docs/operations/topics.md": 150,
     "docs/operations/upgrades.md": 300,
-    "docs/policy.md": 2_030,
+    "docs/policy.md": 2_035,
     "docs/request-path.md": 900,
     "docs/security.md": 600,
     "docs/settings.md": 1_815,

@@ -20,9 +20,14 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_has_every_module_and_its_types(unpacked: Path) -> None:
-    wanted = {path.name for path in (SOURCE / "parley_client").iterdir() if path.is_file()}
-    assert {path.name for path in (unpacked / "parley_client").iterdir()} == wanted
-    assert "py.typed" in wanted
+    wanted = _files(SOURCE)
+    assert _files(unpacked) == wanted
+    assert {"py.typed", "plugins/__init__.py"} <= wanted
+
+
+def _files(folder: Path) -> set[str]:
+    package = folder / "parley_client"
+    return {str(one.relative_to(package)) for one in package.rglob("*") if one.is_file() and one.suffix != ".pyc"}
 
 
 def test_it_needs_httpx_alone(unpacked: Path) -> None:
@@ -33,7 +38,8 @@ def test_it_needs_httpx_alone(unpacked: Path) -> None:
 
 def test_it_imports_nothing_of_parley_and_no_kafka(unpacked: Path) -> None:
     program = (
-        f"import sys; sys.path.insert(0, {str(unpacked)!r}); import parley_client; "
+        f"import sys; sys.path.insert(0, {str(unpacked)!r}); "
+        "import parley_client; import parley_client.plugins; "
         f"assert parley_client.__file__.startswith({str(unpacked)!r}); "
         "assert 'httpx' not in sys.modules, 'the reader rule needs none'; parley_client.Parley; "
         "print(sorted({name.partition('.')[0] for name in sys.modules} & "

@@ -1,0 +1,63 @@
+"""The plug-ins of each kind, Parley's own among them: one door, one list of names.
+
+Packages are found by their entry points when a name is first asked for; a process that names no plug-in reads none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from types import MappingProxyType
+
+from parley_client.plugins.discovery import Kind, Plugin, PluginError, installed
+
+_OWN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
+    {
+        Kind.ENGINES: {
+            "torch": "app.serving.loading:torch_models",
+            "vllm": "app.serving.loading:vllm_models",
+            "paced": "app.serving.loading:paced_models",
+            "openai": "app.serving.loading:remote_model",
+        },
+        Kind.STORES: {"milvus": "app.search.milvus.store:open_milvus"},
+        Kind.RECORD_FORMATS: {
+            "json": "app.foreign.formats:json_format",
+            "avro": "app.foreign.formats:avro_format",
+            "protobuf": "app.foreign.formats:protobuf_format",
+        },
+    }
+)
+
+_VERSION = version("parley")
+
+
+def own(kind: Kind) -> tuple[Plugin, ...]:
+    """What of this kind Parley brings."""
+    return tuple(Plugin(kind, name, place, "parley", _VERSION) for name, place in _OWN.get(kind, {}).items())
+
+
+@cache
+def known(kind: Kind) -> Mapping[str, Plugin]:
+    """All of a kind by their names; raises `PluginError` if a name stands twice."""
+    return installed(kind, own(kind))
+
+
+def named(kind: Kind, name: str) -> Plugin:
+    """Raises `PluginError` if no package has it."""
+    for one in own(kind):
+        if one.name == name:
+            return one
+    plugins = known(kind)
+    if name not in plugins:
+        there_are = ", ".join(sorted(plugins)) or "none"
+        raise PluginError(
+            f"no installed package has {name!r} ({kind}); there are: {there_are}; install one beside Parley"
+        )
+    return plugins[name]
+
+
+def check_names() -> None:
+    """Raise `PluginError` if a name stands twice, used or not: another order of packages would mean another one."""
+    for kind in Kind:
+        known(kind)
