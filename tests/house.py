@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 693,
     "lines of packages beside it": 415,
     "lines of the core": 9_281,
-    "lines of the tests": 97_489,
+    "lines of the tests": 97_499,
     "words of documents written by hand": 39_730,
     "loose files in models": 0,
     "circles between rooms of models": 0,
