@@ -43,14 +43,14 @@ from app.features.waits.approvals import decide
 from app.features.waits.wake import commit as commit_woken
 from app.features.waits.wake import stop, wake_erased
 from app.settings import Settings
-from app.wire.codec import FORWARDED, decode, is_forwarded
+from app.wire.codec import FORWARDED, WITH_SOURCE, decode, is_forwarded, is_with_source
 from app.wire.control import Audit, Cancel, Control, Decide, Erase, EraseConversation, Expire, erase
 from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.validation import check_partition, validate_control
 from models.interface.generation import FinishReason
 from tables import records
-from tables.erasures import Scope, erasure, has_rows, mark_of
+from tables.erasures import Scope, copies_of, erasure, has_rows, mark_of
 from tables.expiry import some
 from tables.records import Erased, RowChange, Table
 
@@ -174,6 +174,8 @@ class Controls:
         sent = (*self._forwarded(partition, scope, at), *self._for_sinks(scope, at, now)) if is_first else ()
         mark = Erased(at, applied=now)
         with ownership.marks.deciding(scope, mark):
+            if scope.conversation_id is not None and not is_with_source(record.headers):
+                sent = (*sent, *await self._of_copies(partition, scope, at))
             await partition.commit(Commit(None, (_marked(scope, mark),), sent), urgent=True)
 
     def _forwarded(self, partition: Partition, scope: Scope, at: int) -> Iterator[Outgoing]:
@@ -183,6 +185,19 @@ class Controls:
         for number in range(self.settings.partitions):
             if number != partition.number:
                 yield dataclasses.replace(record, partition=number)
+
+    async def _of_copies(self, partition: Partition, scope: Scope, at: int) -> list[Outgoing]:
+        """An erasure of each conversation that began as a copy of this one. No copy is missed: the mark counts already,
+        and one that is made now is checked against it (app/features/forks.py).
+        """
+        names, more, rows = list[str](), True, copies_of(partition.ownership.store, scope, at)
+        while more:
+            some_names, more = some(rows)
+            names += some_names
+            await asyncio.sleep(0)
+        key, header = scope.user_id.encode(), (WITH_SOURCE, (scope.conversation_id or "").encode())
+        sent = [outgoing(self.settings, CONTROLS, key, erase(scope.user_id, name), [header]) for name in names]
+        return [dataclasses.replace(one, partition=partition.number) for one in sent]
 
     def _for_sinks(self, scope: Scope, at: int, now: int) -> Iterator[Outgoing]:
         record = Erasure(user_id=scope.user_id, erased_at=at, created_at=now, conversation_id=scope.conversation_id)

@@ -48,14 +48,16 @@ class MemoryRules:
             if not same.open:
                 return conversation
             turns = tuple(turn if one is same else one for one in known)
-            return Conversation(last_activity=max(turn.at, conversation.last_activity), turns=_within_limit(turns))
+            last = max(turn.at, conversation.last_activity)
+            return msgspec.structs.replace(conversation, last_activity=last, turns=_within_limit(turns))
         contained = {call.id for step in turn.steps for call in step.calls}
         replaced = next((one for one in known if one.open_calls & contained), None)
         if replaced is not None:
             known = tuple(one for one in known if one is not replaced)
             turn = msgspec.structs.replace(turn, after=replaced.after)
         turns = (*known, turn)[-self.turns :] if self.turns else ()
-        return Conversation(last_activity=turn.at, turns=_within_limit(turns))
+        origin = None if conversation is None else conversation.origin
+        return Conversation(last_activity=turn.at, turns=_within_limit(turns), origin=origin)
 
 
 def _branch(turns: tuple[KeptTurn, ...], last: str) -> tuple[KeptTurn, ...]:

@@ -210,6 +210,15 @@ def erasure(store: PartitionStore, scope: Scope, mark: Erased) -> Iterator[RowCh
             yield RowChange(table, raw, None) if now is not None and old(table, now) else None
 
 
+def copies_of(store: PartitionStore, scope: Scope, at: int) -> Iterator[str | None]:
+    """The conversations of the user that began by then with turns of this one; None for each row that did not."""
+    for raw, value in store.scan(Table.CONVERSATIONS, prefix_of(scope.user_id)):
+        yield from pauses(value)
+        origin = decode_row(value, Activity).origin
+        is_copy = origin is not None and scope.conversation_id in origin.sources and origin.at <= at
+        yield key_parts(raw)[-1] if is_copy else None
+
+
 def has_rows(store: PartitionStore, user_id: str) -> bool:
     """Whether the partition has anything of the user but marks."""
     tables = (Table.CONVERSATIONS, Table.CALLS, Table.ENDED)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from tables.conversations import MemoryRules
 from tables.erasures import Scope, pauses
 from tables.records import Activity, Ended, Erased, RowChange, Table, decode_row
 from tables.store import PartitionStore
 from tables.tool_calls import PROGRESS, ToolRounds
+
+Scanned = TypeVar("Scanned")
 
 # Few enough for a short transaction, and for a step of the event loop of a few milliseconds.
 _AT_ONCE = 500
@@ -63,14 +66,14 @@ def tombstones(
             yield RowChange(table, key, None) if now is not None and old(table, now) else None
 
 
-def some(rows: Iterator[RowChange | None]) -> tuple[list[RowChange], bool]:
-    """The next deletions, as many as one transaction and one step of the event loop may have; and whether there may be
-    more.
+def some(scanned_rows: Iterator[Scanned | None]) -> tuple[list[Scanned], bool]:
+    """The next ones, such as deletions, as many as one transaction and one step of the event loop may have; and whether
+    there may be more.
     """
-    deletions: list[RowChange] = []
-    for scanned, row in enumerate(rows, start=1):
+    rows: list[Scanned] = []
+    for scanned, row in enumerate(scanned_rows, start=1):
         if row is not None:
-            deletions.append(row)
-        if len(deletions) >= _AT_ONCE or scanned >= _SCANNED_AT_ONCE:
-            return deletions, True
-    return deletions, False
+            rows.append(row)
+        if len(rows) >= _AT_ONCE or scanned >= _SCANNED_AT_ONCE:
+            return rows, True
+    return rows, False

@@ -49,6 +49,7 @@ class KeptTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     after: The request whose turn precedes it, if that is not the turn before it in the row.
     private: The private values in its texts; None if nothing has looked for them.
     open: Its answer waits: its calls have no results yet, and its own end replaces it.
+    called_at: The token behind which its answer called tools over Kafka for the first time.
     """
 
     request_id: str
@@ -60,12 +61,27 @@ class KeptTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     after: str = ""
     private: tuple[PrivateValue, ...] | None = None
     open: bool = False
+    called_at: int | None = None
 
     @property
     def open_calls(self) -> frozenset[str]:
         """Ids of the calls in which it ended."""
         last = self.steps[-1] if self.steps and not self.answer else None
         return frozenset(call.id for call in last.calls) if last is not None else frozenset()
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a conversation began with as a copy of others (app/features/forks.py).
+
+    by: The request that made the copy, of the time `at` in Unix milliseconds.
+    sources: The conversations that its turns come from: the one that was copied, and that one's own.
+    turns: The copied ones.
+    """
+
+    by: str
+    at: int
+    sources: tuple[str, ...]
+    turns: tuple[str, ...] = ()
 
 
 class Conversation(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,13 +93,15 @@ class Conversation(msgspec.Struct, frozen=True, omit_defaults=True):
     last_activity: int
     turns: tuple[KeptTurn, ...] = ()
     erased_at: int = 0
+    origin: Origin | None = None
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What scans decode of a `Conversation`: its age, without its turns."""
+    """What scans decode of a `Conversation`: its age and its origin, without its turns."""
 
     last_activity: int
     erased_at: int = 0
+    origin: Origin | None = None
 
 
 class Ended(msgspec.Struct, frozen=True):

@@ -52,6 +52,8 @@ def check_dialogue(request: Request, memory: tuple[KeptTurn, ...]) -> None:
         raise DialogueError(
             f"previous_request_id: conversation {request.conversation_id} has no turn of {request.previous_request_id}"
         )
+    if request.fork is not None and _continues(request) and not memory:
+        raise DialogueError("from: the conversation has lost its copy; begin another one")
     if request.tool_results is None:
         return
     calls = memory[-1].open_calls if memory else frozenset()
@@ -60,24 +62,30 @@ def check_dialogue(request: Request, memory: tuple[KeptTurn, ...]) -> None:
         raise DialogueError(f"tool_results: the last turn of the conversation has no open call {unknown[0]}")
 
 
+def _continues(request: Request) -> bool:
+    """Whether it belongs to the last turn that it sees: by results of its calls, or as its question asked again."""
+    return request.tool_results is not None or (request.fork is not None and request.prompt is None)
+
+
 def question_of(request: Request, memory: tuple[KeptTurn, ...]) -> str:
     """What the user says in this turn; results of calls belong to the turn that asked for them."""
-    if request.tool_results is not None:
+    if _continues(request):
         return memory[-1].prompt if memory else ""
     return request.question
 
 
 def past_turns_of(request: Request, memory: tuple[KeptTurn, ...]) -> list[PastTurn]:
     """The turns before this one."""
-    past = memory[:-1] if request.tool_results is not None else memory
+    past = memory[:-1] if _continues(request) else memory
     return [PastTurn(turn.prompt, turn.answer, turn.steps, turn.before) for turn in past]
 
 
 def steps_of(request: Request, memory: tuple[KeptTurn, ...]) -> tuple[ChatMessage, ...]:
     """The messages between what the user says and the answer."""
-    if request.tool_results is not None:
+    if _continues(request):
         before = memory[-1].steps if memory else ()
-        results = (ChatMessage("tool", one.content, call_id=one.tool_call_id) for one in request.tool_results)
+        given = request.tool_results or ()
+        results = (ChatMessage("tool", one.content, call_id=one.tool_call_id) for one in given)
         return (*before, *results)
     messages = request.messages or ()
     last = _last_of_user(messages)
@@ -88,11 +96,24 @@ def steps_of(request: Request, memory: tuple[KeptTurn, ...]) -> tuple[ChatMessag
     return tuple(chat_message(message) for message in following if message.role is not Role.SYSTEM)
 
 
-def before_of(request: Request) -> tuple[ChatMessage, ...]:
+def messages_of(
+    request: Request, memory: tuple[KeptTurn, ...], rounds: tuple[ChatMessage, ...]
+) -> list[ChatMessage] | None:
+    """The messages behind the turns before this one, with these rounds; None if the prompt is all of them."""
+    if request.messages is not None:
+        return [*map(chat_message, request.messages), *rounds]
+    before = before_of(request, memory)
+    question = ChatMessage(Role.USER, question_of(request, memory))
+    return [*before, question, *steps_of(request, memory), *rounds] if before else None
+
+
+def before_of(request: Request, memory: tuple[KeptTurn, ...] = ()) -> tuple[ChatMessage, ...]:
     """The messages before what the user says, if the conversation is to remember them.
 
     Instructions are not remembered: each request brings its own.
     """
+    if request.fork is not None and _continues(request) and memory:
+        return memory[-1].before
     if not request.keep_context or request.messages is None:
         return ()
     earlier = request.messages[: max(0, _last_of_user(request.messages))]

@@ -8,7 +8,14 @@ import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from app.answering.dialogue import Dialogue, chat_message, check_dialogue, past_turns_of, question_of, steps_of
+from app.answering.dialogue import (
+    Dialogue,
+    check_dialogue,
+    messages_of,
+    past_turns_of,
+    question_of,
+    steps_of,
+)
 from app.private.forms import MaskedForm
 from app.settings import Settings
 from app.wire.ids import seed_for
@@ -79,7 +86,7 @@ async def prompt_of(dialogue: Dialogue, model: ServedModel, settings: Settings, 
             settings.system_prompt,
             past,
             question_of(request, memory),
-            None if request.messages is None else [*(chat_message(one) for one in request.messages), *rounds],
+            None if request.prompt is not None else messages_of(request, memory, rounds),
             recalled=recalled,
             steps=(*steps_of(request, memory), *rounds),
             tools=tools_of(dialogue),

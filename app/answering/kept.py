@@ -131,7 +131,7 @@ def _kept(run: Run, end: TokenEvent, now: int) -> Kept:
         answer="" if calls else text,
         at=now,
         steps=ended_in(steps_of(request, memory), text, calls),
-        before=before_of(request),
+        before=before_of(request, memory),
         after=request.previous_request_id or "",
     )
     is_remembered = not run.forgets and run.stores and not request.is_raw

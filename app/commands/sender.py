@@ -88,7 +88,7 @@ class Sender:
             record = decode(Control, raw)
             validate_control(record, record.user_id.encode())
             names = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-            if vain := unknown_fields(names, ("type", *record.__struct_fields__)):
+            if vain := unknown_fields(names, ("type", *record.__struct_encode_fields__)):
                 # A misspelt conversation would erase everything of the user.
                 raise WireError(ErrorCode.INVALID_REQUEST, f"{', '.join(vain)}: no field of this record")
         else:

@@ -39,6 +39,7 @@ class InFlight:
     attempts: How often workers were lost with it.
     trace_headers: Added to every record that is written for it; an observer may replace them when it is admitted.
     on_commit: Called after its commit.
+    on_leave: Called when it leaves this worker, or falls asleep.
     before_end: Called with the run before its end is written, and returns what is.
     """
 
@@ -49,6 +50,7 @@ class InFlight:
     answer: AnswerLog | None = None
     trace_headers: tuple[tuple[str, bytes], ...] = ()
     on_commit: list[Callable[[], None]] = field(default_factory=list)
+    on_leave: list[Callable[[], None]] = field(default_factory=list)
     before_end: Callable[[Any, End], Awaitable[End]] | None = None
 
     @property
@@ -71,6 +73,8 @@ class InFlight:
         """The request leaves this worker."""
         self.stop.close()
         self.attempts.end_beginning()
+        for on_leave in self.on_leave:
+            on_leave()
 
 
 @dataclass(slots=True, kw_only=True)

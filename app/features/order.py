@@ -9,19 +9,22 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     tool_rounds  Results of tools come from outside: the guard inside it reads them like a prompt.
     routing      A fallback begins a new prompt, so the guard inside it hides values from the next model, too.
     retry        Another model is asked once the same one has failed twice.
+    forks        What is copied is hidden and judged like the rest, and repeats nothing of the cache.
+    forks        What is copied is read, hidden and judged like the rest.
     masking      Judges, recall, the cache and models get placeholders; readers get the values back.
     moderation   A blocked prompt is not searched for; an answer is judged before readers get it.
     recall       It searches with what the guard lets through.
     plugins      Other packages see what the guard lets through; what they change is what the cache compares.
+    beginnings   The first tokens of a fork are judged and hidden like others, and the cache repeats no fork.
     cache        Each reader's own guard reads what is repeated. All candidates together are one answer.
     best_of      It calls the engine once for each candidate.
     egress       What the others leave of the turn is what readers of foreign topics get.
     asked        An end that no other stage has a word in is the result of a call.
 
 To remove a feature, delete its module, what names it here, and its field in `Policy` (app/policy/file.py). `best_of`,
-`moderation`, `egress` and `asked` need no more. The others are fields of `Features`: they have figures (`families_of`),
-or other parts of a worker call them, and the type checker names these places. `retry` is no feature: every answer has
-it, so it is in app/answering, as the attempts of replayed requests, which stand around all others.
+`forks`, `moderation`, `egress` and `asked` need no more. The others are fields of `Features`: they have figures
+(`families_of`), or other parts of a worker call them, and the type checker names these places. `retry` is no feature:
+every answer has it, so it is in app/answering, as the attempts of replayed requests, which stand around all others.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ from app.features.busy import ConversationOrder
 from app.features.cache.metrics import cache_families
 from app.features.cache.stage import Cache
 from app.features.foreign.egress import Egress
+from app.features.forks import Beginnings, Forks
 from app.features.guard.guard import Guard
 from app.features.guard.masking import Masking
 from app.features.guard.metrics import guard_families
@@ -95,10 +99,12 @@ def features_of(host: WorkerParts, guard: Guard | None = None, plugged: PluggedI
         tools,
         routing,
         Retry(host.models, quota.may_name),
+        Forks(),
         masking,
         Moderation(guard),
         recall,
         plugged,
+        Beginnings(),
         cache,
         BestOf(host.embedder),
         Egress(host.policy),

@@ -316,7 +316,8 @@ def _with_steps(kept: records.KeptTurn | None, rounds: ToolRounds) -> records.Ke
         return None
     at = len(kept.steps) - (1 if kept.open_calls else 0)
     made = (dataclasses.replace(one, reasoning="") for one in rounds.steps)  # later turns do not read it
-    return msgspec.structs.replace(kept, steps=(*kept.steps[:at], *made, *kept.steps[at:]))
+    called_at = rounds.rounds[0].end if rounds.rounds else None
+    return msgspec.structs.replace(kept, steps=(*kept.steps[:at], *made, *kept.steps[at:]), called_at=called_at)
 
 
 def _waits_for(calls: Sequence[ModelCall]) -> str:

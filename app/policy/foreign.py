@@ -70,7 +70,7 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
         yield from _topic_mistakes(self.topic)
-        known = set(Request.__struct_fields__)
+        known = set(Request.__struct_encode_fields__)
         settable = known - {"request_id", "user_id"}
         yield from unknown_names("fields", self.fields, known)
         yield from unknown_names("constants", self.constants, settable)

@@ -58,14 +58,14 @@ class PageRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 "path: must be as /chat or /chat/now: names of A-Z a-z 0-9 . _ ~ - behind single slashes, none at the "
                 f"end, no pattern, and at most {_LONGEST_PATH} characters",
             )
-        yield from unknown_names("fields", self.fields, RequestFields.__struct_fields__)
+        yield from unknown_names("fields", self.fields, RequestFields.__struct_encode_fields__)
         if self.method == "GET":
             for name in sorted(self.fields.keys() & _NOT_OF_A_QUERY):
                 yield Mistake("fields method", f"fields: {name} is neither a text nor a number, so no query has it")
         yield from self._of_names()
 
     def _of_names(self) -> Iterator[Mistake]:
-        kept = {USER, *(name for name in RequestFields.__struct_fields__ if name not in self.fields)}
+        kept = {USER, *(name for name in RequestFields.__struct_encode_fields__ if name not in self.fields)}
         for name, theirs in self.fields.items():
             others = [one for other, one in self.fields.items() if other != name]
             if not theirs:

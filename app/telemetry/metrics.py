@@ -44,7 +44,7 @@ _TENANTS = 20
 _ROUTES = 20
 _RESULTS = ("good", "slow", "failed")
 FIELDS = frozenset(
-    {"key", "type", *Request.__struct_fields__, *Audit.__struct_fields__, *ToolResultRecord.__struct_fields__}
+    {"key", "type", *Request.__struct_encode_fields__, *Audit.__struct_fields__, *ToolResultRecord.__struct_fields__}
 )
 _KINDS = (
     ("not UTF-8", "encoding"),

@@ -55,6 +55,10 @@ FORWARDED = "forwarded-from"
 """On an erasure that a worker forwarded: the partition it came from, `@`, and its time there in Unix milliseconds. It
 is not forwarded again.
 """
+WITH_SOURCE = "erased-with"
+"""On an erasure of a conversation that began as a copy of this one, which is erased. That one's erasure has found all
+copies.
+"""
 WITHDRAWN = "response-deleted"
 """On a cancel: gateways serve that response no more."""
 INTAKE_FROM = "intake-from"
@@ -67,7 +71,7 @@ _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 PROTOBUF_TYPE = "application/x-protobuf"
 PROMPTS = ("prompt", "messages", "tool_results", "prompt_token_ids")
 """A request has one of these."""
-_OWN = sorted(Request.__struct_fields__)
+_OWN = sorted(Request.__struct_encode_fields__)
 _NULL = msgspec.Raw(b"null")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MOST_NAMES = 12
@@ -120,7 +124,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "web_search_options": (None,),
     }
 )
-_KNOWN = frozenset(Request.__struct_fields__) | UNSUPPORTED.keys()
+_KNOWN = frozenset(Request.__struct_encode_fields__) | UNSUPPORTED.keys()
 
 
 class WireFormat(enum.StrEnum):
@@ -363,6 +367,11 @@ def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]]:
 def is_forwarded(headers: HeaderPairs) -> bool:
     """Whether a worker forwarded the erasure."""
     return any(name == FORWARDED for name, _ in headers)
+
+
+def is_with_source(headers: HeaderPairs) -> bool:
+    """Whether the erased conversation is a copy of another one that is erased."""
+    return any(name == WITH_SOURCE for name, _ in headers)
 
 
 def is_withdrawal(headers: HeaderPairs) -> bool:

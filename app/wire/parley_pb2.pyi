@@ -95,6 +95,20 @@ class ResponseFormat(_message.Message):
     grammar: str
     def __init__(self, type: _Optional[str] = ..., json_schema: _Optional[_Union[JsonSchema, _Mapping]] = ..., regex: _Optional[str] = ..., choices: _Optional[_Iterable[str]] = ..., grammar: _Optional[str] = ...) -> None: ...
 
+class Fork(_message.Message):
+    __slots__ = ("conversation_id", "request_id", "index", "tokens", "text")
+    CONVERSATION_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    conversation_id: str
+    request_id: str
+    index: int
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    text: str
+    def __init__(self, conversation_id: _Optional[str] = ..., request_id: _Optional[str] = ..., index: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., text: _Optional[str] = ...) -> None: ...
+
 class StopWhen(_message.Message):
     __slots__ = ("mean_logprob_below", "over")
     MEAN_LOGPROB_BELOW_FIELD_NUMBER: _ClassVar[int]
@@ -172,6 +186,7 @@ class Request(_message.Message):
     CONTINUE_CONVERSATION_FIELD_NUMBER: _ClassVar[int]
     NOT_BEFORE_FIELD_NUMBER: _ClassVar[int]
     WHILE_BUSY_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
@@ -222,7 +237,7 @@ class Request(_message.Message):
     not_before: int
     while_busy: str
     agent: str
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., priority: _Optional[str] = ..., deadline_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., response_format: _Optional[_Union[ResponseFormat, _Mapping]] = ..., min_p: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[str] = ..., parallel_tool_calls: _Optional[bool] = ..., tool_results: _Optional[_Iterable[_Union[ToolResult, _Mapping]]] = ..., store: _Optional[bool] = ..., min_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., raw: _Optional[bool] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., continue_final_message: _Optional[bool] = ..., previous_request_id: _Optional[str] = ..., keep_context: _Optional[bool] = ..., tool_mode: _Optional[str] = ..., tool_timeout_ms: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., cache: _Optional[bool] = ..., recall: _Optional[int] = ..., best_of: _Optional[int] = ..., stop_when: _Optional[_Union[StopWhen, _Mapping]] = ..., reasoning_effort: _Optional[str] = ..., chat_template_kwargs: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., continue_conversation: _Optional[bool] = ..., not_before: _Optional[int] = ..., while_busy: _Optional[str] = ..., agent: _Optional[str] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., priority: _Optional[str] = ..., deadline_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., response_format: _Optional[_Union[ResponseFormat, _Mapping]] = ..., min_p: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[str] = ..., parallel_tool_calls: _Optional[bool] = ..., tool_results: _Optional[_Iterable[_Union[ToolResult, _Mapping]]] = ..., store: _Optional[bool] = ..., min_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., raw: _Optional[bool] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., continue_final_message: _Optional[bool] = ..., previous_request_id: _Optional[str] = ..., keep_context: _Optional[bool] = ..., tool_mode: _Optional[str] = ..., tool_timeout_ms: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., cache: _Optional[bool] = ..., recall: _Optional[int] = ..., best_of: _Optional[int] = ..., stop_when: _Optional[_Union[StopWhen, _Mapping]] = ..., reasoning_effort: _Optional[str] = ..., chat_template_kwargs: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., continue_conversation: _Optional[bool] = ..., not_before: _Optional[int] = ..., while_busy: _Optional[str] = ..., agent: _Optional[str] = ..., **kwargs) -> None: ...
 
 class ToolCall(_message.Message):
     __slots__ = ("id", "name", "arguments")

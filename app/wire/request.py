@@ -96,6 +96,18 @@ class WhileBusy(enum.StrEnum):
         return self in {WhileBusy.INTERRUPT, WhileBusy.ROLLBACK}
 
 
+class Fork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a conversation begins as a copy of another one (app/features/forks.py): behind the turn of `request_id`,
+    or, with `index`, within its answer, which begins with these `tokens`; `text` is what readers had of them.
+    """
+
+    request_id: str
+    conversation_id: Name = DEFAULT_CONVERSATION
+    index: NotNegative | None = None
+    tokens: tuple[TokenId, ...] | None = None
+    text: str | None = None
+
+
 class StopWhen(msgspec.Struct, frozen=True, kw_only=True):
     """The answer ends with `stop` once the mean log probability of its last `over` tokens is below this value."""
 
@@ -135,6 +147,8 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     tool_results: Continue the stored conversation with the results of its last turn's calls.
     prompt_token_ids: Like a raw prompt, as token ids.
 
+    fork: The field `from`: the conversation begins as a copy of another one. With an index, none of these is needed.
+
     `previous_request_id`: the request sees the stored conversation up to the turn of that request; with
     `continue_conversation` its `messages` follow all of the stored conversation. With `keep_context`
     the conversation remembers all of `messages`, not only those from the last one of the user on. With `store` false
@@ -160,6 +174,7 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     deadline_ms: NotNegative | None = None
     not_before: NotNegative | None = None
     while_busy: WhileBusy = WhileBusy.QUEUE
+    fork: Fork | None = msgspec.field(default=None, name="from")
     model: Name | None = None
     metadata: dict[str, Any] | None = None
     response_format: ResponseFormat | None = None
@@ -194,7 +209,7 @@ class Request(RequestFields, frozen=True, kw_only=True, omit_defaults=True):
     def asks(self) -> bool:
         """Whether it asks for a feature that the policy need not have on."""
         is_of_policy = self.not_before is not None or self.agent is not None
-        is_of_policy = is_of_policy or self.while_busy is not WhileBusy.QUEUE
+        is_of_policy = is_of_policy or self.while_busy is not WhileBusy.QUEUE or self.fork is not None
         return (self.best_of or 1) > 1 or self.tool_mode is ToolMode.KAFKA or bool(self.recall) or is_of_policy
 
     @property

@@ -28,6 +28,7 @@ from app.wire.request import (
     DEFAULT_CONVERSATION,
     MAX_METADATA_BYTES,
     MAX_TEMPLATE_VALUES_BYTES,
+    Fork,
     Message,
     Request,
     Role,
@@ -54,6 +55,8 @@ def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: i
         _check_identity(request.request_id, request.user_id, key)
         _check_names(request)
         _check_prompt(request)
+        if request.fork is not None:
+            _check_fork(request, request.fork)
         _check_tools(request)
         if request.agent is not None:
             _check_agent(request)
@@ -160,7 +163,10 @@ def prompt_bytes(request: Request) -> int:
     texts += [text for call in calls for text in (call.function.arguments, call.function.name, call.id)]
     texts += [text for result in request.tool_results or () for text in (result.content, result.tool_call_id)]
     tools = len(msgspec.json.encode(request.tools)) if request.tools else 0
-    return sum(len(text.encode()) for text in texts) + 4 * len(request.prompt_token_ids or ()) + tools
+    ids = len(request.prompt_token_ids or ())
+    if request.fork is not None:
+        texts, ids = [*texts, request.fork.text or ""], ids + len(request.fork.tokens or ())
+    return sum(len(text.encode()) for text in texts) + 4 * ids + tools
 
 
 @contextmanager
@@ -211,6 +217,8 @@ def _check_names(request: Request) -> None:
 
 def _check_prompt(request: Request) -> None:
     given = [name for name in PROMPTS if getattr(request, name) is not None]
+    if not given and request.fork is not None and request.fork.index is not None:
+        return
     if len(given) != 1:
         raise _WrongError(f"exactly one of {' and '.join(PROMPTS[:2])} must be given (or {' or '.join(PROMPTS[2:])})")
     if not getattr(request, given[0]):
@@ -223,6 +231,31 @@ def _check_prompt(request: Request) -> None:
         raise _WrongError("continue_final_message: the last message must be the assistant's and have content")
     if request.messages is not None:
         _check_messages(request.messages)
+
+
+_NOT_OF_FORKS = ("previous_request_id", "continue_conversation", "continue_final_message", "keep_context", "raw")
+
+
+def _check_fork(request: Request, fork: Fork) -> None:
+    if not is_request_id(fork.request_id):
+        raise _WrongError(f"from.request_id: must be {REQUEST_ID_FORM}")
+    if fork.conversation_id == request.conversation_id:
+        raise _WrongError("from: begins a conversation, so conversation_id must be another one than from's")
+    for name in (*PROMPTS[1:], *_NOT_OF_FORKS):
+        if getattr(request, name):
+            raise _WrongError(f"from: excludes {name}")
+    if fork.index is None:
+        if fork.tokens or fork.text:
+            raise _WrongError("from.tokens: need from.index, and so does from.text")
+        return
+    if len(fork.tokens or ()) != fork.index:
+        raise _WrongError(f"from.tokens: has {len(fork.tokens or ())} ids, and from.index is {fork.index}")
+    if fork.text and not fork.index:
+        raise _WrongError("from.text: needs from.tokens")
+    if fork.index and ((request.best_of or 1) > 1 or request.prompt_logprobs is not None):
+        raise _WrongError("from.index: excludes best_of and prompt_logprobs where the answer has a beginning")
+    if request.max_tokens is not None and fork.index > request.max_tokens:
+        raise _WrongError(f"from.index: is above max_tokens, which is {request.max_tokens} and counts them")
 
 
 def _ends_with_assistant(messages: tuple[Message, ...] | None) -> bool:

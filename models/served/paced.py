@@ -67,6 +67,12 @@ def delta_of(index: int, drawn: Sequence[tuple[int, str]], reasoned: int) -> Del
     return Delta(index, tuple(token for token, _ in drawn), "".join(texts[at:]), reasoning="".join(texts[:at]))
 
 
+def beginning(job: Job, ids: Sequence[int]) -> Delta:
+    """What readers get of these tokens as the beginning of the job's answer."""
+    most = job.max_tokens if job.tools is None else (job.max_tokens + 1) // 2
+    return delta_of(0, [(token, text_of(token)) for token in ids], reasoned(job, most))
+
+
 class PacedStream:
     def __init__(self, job: Job, pause_s: float, version: str) -> None:
         self._job = job
@@ -185,5 +191,11 @@ class BytePrompts:
 def paced(tokens_per_s: float, name: str = NAME) -> ServedModel:
     engine = PacedEngine(tokens_per_s, f"{name}@1")
     return ServedModel(
-        engine, BytePrompts(), GenerationDefaults(), frozenset({name}), text_of, forms_follow_reasoning=True
+        engine,
+        BytePrompts(),
+        GenerationDefaults(),
+        frozenset({name}),
+        text_of,
+        forms_follow_reasoning=True,
+        reads=beginning,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, Unpack
 
 from models.interface.chat import ChatMessage, PastTurn
-from models.interface.generation import Engine, GenerationDefaults
+from models.interface.generation import Delta, Engine, GenerationDefaults, Job
 from models.prompts.builder import BuiltPrompt, PromptOptions
 from models.prompts.chat_template import TemplateValue
 from models.served.model_report import ModelReport
@@ -55,6 +55,11 @@ class TextOf(Protocol):
         """What the token adds to a text, or what a text that `begins` with it has of it."""
 
 
+class ReadsIds(Protocol):
+    def __call__(self, job: Job, ids: Sequence[int]) -> Delta:
+        """What readers get of these tokens as the beginning of the job's answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """`names` are the values of a request's `model` that mean this one, beside its version; `text_of` is the text of a
@@ -62,6 +67,8 @@ class ServedModel:
     another model or worker has begun; `redraws`: if it is sampled, with other words than it would have had.
     `has_logprobs`: its engine reports log probabilities, and can end an answer by them. `forms_follow_reasoning`: its
     engine applies an output constraint behind the reasoning, not from the first token on.
+
+    `reads` is None if the model's words are not known here by their ids.
 
     `report` says what the model is; None for one that this process does not load, and for an adapter. With `adapter`
     it is a LoRA adapter over the engine's model; `adapter_version` identifies its bytes.
@@ -80,6 +87,7 @@ class ServedModel:
     unwritten: frozenset[int] = frozenset()
     redraws: bool = False
     report: ModelReport | None = None
+    reads: ReadsIds | None = None
 
     @property
     def model_version(self) -> str:

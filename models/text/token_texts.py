@@ -7,9 +7,11 @@ or begins within a character has no text, so its name is its bytes, in OpenAI's 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from models.text.detokenizer import Vocabulary
+from models.interface.generation import Delta, Job
+from models.text.detokenizer import AnswerText, Vocabulary
 
 _NAMED = re.compile(r"bytes:((?:\\x[0-9a-f]{2})+)")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -36,7 +38,7 @@ class TokenTexts:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        vocabulary = Vocabulary(tokenizer)
+        self._vocabulary = vocabulary = Vocabulary(tokenizer)
         self._tokenizer = vocabulary.tokenizer
         self._pieces = vocabulary.pieces
         added = self._tokenizer.get_added_tokens_decoder()
@@ -48,6 +50,14 @@ class TokenTexts:
     @property
     def special(self) -> frozenset[int]:
         return frozenset(self._special)
+
+    def beginning(self, job: Job, ids: Sequence[int]) -> Delta:
+        """What readers get of these tokens as the beginning of the job's answer."""
+        text = AnswerText.of(self._vocabulary, job)
+        parts = [text.step(token) for token in ids]
+        calls = tuple(call for part in parts for call in part.calls)
+        written, reasoning = "".join(part.text for part in parts), "".join(part.reasoning for part in parts)
+        return Delta(0, tuple(ids), written, calls=calls, reasoning=reasoning)
 
     def __call__(self, token: int, *, begins: bool = False) -> str:
         """`begins`: the token is a text's first one, which some decoders give without its space."""

@@ -132,7 +132,7 @@ def _open_turn(run: Run, rounds: ToolRounds) -> tuple[RowChange, ...]:
         answer="",
         at=now,
         steps=(*steps_of(request, run.memory), *(dataclasses.replace(one, reasoning="") for one in waiting.steps)),
-        before=before_of(request),
+        before=before_of(request, run.memory),
         after=request.previous_request_id or "",
         open=True,
     )

@@ -41,7 +41,7 @@ class AskBody(RequestFields, frozen=True, kw_only=True):
         given = [name for name in PROMPTS if getattr(self, name) is not None]
         if len(given) > 1:
             raise invalid(given[1], f"excludes {names[given[0]]}")
-        if not given:
+        if not given and (self.fork is None or self.fork.index is None):
             got = ", ".join(name[:_LONGEST] for name in ignored[:_MOST])
             raise invalid("prompt", f"is missing; without effect: {got}" if got else "is missing")
 

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from socket import socket
 from typing import Any
 
+import msgspec
 from aiokafka.errors import KafkaError
 from starlette.requests import HTTPConnection
 from websockets.asyncio.server import ServerConnection
@@ -35,7 +36,7 @@ from app.gateway.callers.rates import RateLimits
 from app.gateway.edge import bounds
 from app.gateway.edge.bodies import Bodies
 from app.gateway.edge.connections import Gate
-from app.gateway.edge.errors import lasting
+from app.gateway.edge.errors import invalid, lasting
 from app.gateway.edge.metrics import GatewayMetrics
 from app.gateway.erasure.erasures import ErasureBook
 from app.gateway.peers.admission import Admission
@@ -196,7 +197,7 @@ class Gateway:
 
         Choices of one prompt differ in ids and seeds only, so one of them is checked.
         """
-        asked = [self.models.by_agent(request) for request in asked]
+        asked = [self.models.by_agent(await self._with_beginning(request)) for request in asked]
         if not self.access.development:
             own = self.tenants.tools_of(identity.tenant or "")
             asked = [with_offered_tools(request, self.tools, own) for request in asked]
@@ -209,6 +210,17 @@ class Gateway:
             self.request_producer.check(request)
             await asyncio.sleep(0)  # many tools take milliseconds
         return asked
+
+    async def _with_beginning(self, request: Request) -> Request:
+        """With the first tokens of the answer within which it forks, if it does not bring them; raises `ApiError`."""
+        fork = request.fork
+        if fork is None or not fork.index or fork.tokens is not None:
+            return request
+        answer = await self.follower.answer(request.user_id, fork.request_id)
+        tokens = () if answer is None else tuple(answer.tokens[: fork.index])
+        if len(tokens) < fork.index:
+            raise invalid("from.index", f"the answer of {fork.request_id} has {len(tokens)} tokens here")
+        return msgspec.structs.replace(request, fork=msgspec.structs.replace(fork, tokens=tokens))
 
     async def erase(self, scope: Scope) -> None:
         """Send an erasure of this user or conversation (as in Kafka); raises `ApiError`."""

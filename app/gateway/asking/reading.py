@@ -168,7 +168,7 @@ def _steps(raw: bytes | bytearray | str, record_type: Any) -> Generator[None, No
     yield
     message = convert(value, record_type)
     if not names:
-        vain = check_parameters(fields, {*message.__struct_fields__, message.__struct_config__.tag_field or ""})
+        vain = check_parameters(fields, {*message.__struct_encode_fields__, message.__struct_config__.tag_field or ""})
     yield
     return message, [*vain, *named(ignored)]
 

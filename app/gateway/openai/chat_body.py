@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from app.gateway.callers.identity import Identity
 from app.gateway.edge.errors import invalid
-from app.gateway.openai.messages import OpenAIMessage
+from app.gateway.openai.messages import OpenAIMessage, asked_by
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size, choices_of, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
-from app.wire.request import Request, TemplateValues, WhileBusy
+from app.wire.request import Fork, Request, TemplateValues, WhileBusy
 from app.wire.tools import ToolMode
 
 
@@ -23,6 +25,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     tool_timeout_ms: int | None = None
     not_before: int | None = None
     while_busy: WhileBusy = WhileBusy.QUEUE
+    fork: Fork | None = msgspec.field(default=None, name="from")
     reasoning_effort: str | None = None
     chat_template_kwargs: TemplateValues | None = None
     continue_final_message: bool = False
@@ -42,7 +45,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
             raise invalid("top_logprobs", "needs logprobs")
         if not self.add_generation_prompt and not self.continue_final_message:
             raise invalid("add_generation_prompt", "false needs continue_final_message")
-        if not self.messages:
+        if not self.messages and (self.fork is None or self.fork.index is None):
             raise invalid("messages", "is empty")
         choices = self.choices
         first = self._request(identity, store=store, conversation=self.conversation_id or conversation)
@@ -57,7 +60,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
         tools, choice = allowed_of(self.tools, self.tool_choice)
         return Request(
             **fields,
-            messages=tuple(message.message() for message in self.messages),
+            **asked_by(self.fork, tuple(message.message() for message in self.messages)),
             logprobs=self.logprobs,
             top_logprobs=self.top_logprobs if self.logprobs else None,
             tools=tools,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from app.gateway.edge.errors import invalid
-from app.wire.request import Message, Role
+from app.wire.request import Fork, Message, Role
 from app.wire.tools import FunctionCall, MessageToolCall
 
 _ROLES = {
@@ -78,6 +78,18 @@ class CallInMessage(msgspec.Struct, frozen=True):
     @property
     def call(self) -> MessageToolCall:
         return MessageToolCall(self.id, FunctionCall(self.function.name, arguments_of(self.function.arguments)))
+
+
+def asked_by(fork: Fork | None, messages: tuple[Message, ...]) -> dict[str, Any]:
+    """The field of a request that asks. A fork has its context already, so it brings one message of the user, or, to
+    ask a question again, none. Raises `ApiError`.
+    """
+    if fork is None:
+        return {"messages": messages}
+    asked = [message for message in messages if message.role is not Role.USER or message.text]
+    if len(asked) > 1 or any(message.role is not Role.USER for message in asked):
+        raise invalid("messages", "from brings the context, so send one message of the user, or none to ask again")
+    return {"prompt": asked[0].text} if asked else {}
 
 
 class OpenAIMessage(msgspec.Struct, frozen=True):

@@ -13,11 +13,11 @@ import msgspec
 
 from app.gateway.callers.identity import Identity
 from app.gateway.edge.errors import ApiError, invalid, renamed
-from app.gateway.openai.messages import Arguments, Content, OpenAIMessage, arguments_of, text_of
+from app.gateway.openai.messages import Arguments, Content, OpenAIMessage, arguments_of, asked_by, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
 from app.wire.ids import is_conversation_id, is_request_id, new_request_id
-from app.wire.request import Message, Request, Role, WhileBusy
+from app.wire.request import Fork, Message, Request, Role, WhileBusy
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.tools import FunctionCall, MessageToolCall, ToolMode
 
@@ -106,6 +106,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     tool_timeout_ms: int | None = None
     not_before: int | None = None
     while_busy: WhileBusy = WhileBusy.QUEUE
+    fork: Fork | None = msgspec.field(default=None, name="from")
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     stream: bool | None = None
@@ -144,9 +145,9 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             tenant=identity.tenant,
             conversation_id=conversation or request_id,
             previous_request_id=previous,
-            messages=self.messages,
-            keep_context=True,
-            continue_conversation=self.conversation is not None,
+            **asked_by(self.fork, self.messages),
+            keep_context=self.fork is None,
+            continue_conversation=self.fork is None and self.conversation is not None,
             model=self.model,
             max_tokens=limit_of(self.max_output_tokens, unset=REST_OF_CONTEXT),
             temperature=self.temperature,

@@ -19,7 +19,7 @@ from models.interface.generation import (
     TokenLogprob,
     Usage,
 )
-from models.served.paced import CONTEXT, BytePrompts, called, delta_of, reasoned, text_of, word
+from models.served.paced import CONTEXT, BytePrompts, beginning, called, delta_of, reasoned, text_of, word
 from models.served.registry import ServedModel
 
 _ROUNDS = 2
@@ -125,7 +125,14 @@ def model(name: str = "default", says: Says | None = None, before: Before = lamb
     engine = Words(name, says, before)
     names = frozenset({name, "auto"} if name == "default" else {name})
     return ServedModel(
-        engine, BytePrompts(), GenerationDefaults(), names, text_of, has_logprobs=True, forms_follow_reasoning=True
+        engine,
+        BytePrompts(),
+        GenerationDefaults(),
+        names,
+        text_of,
+        has_logprobs=True,
+        forms_follow_reasoning=True,
+        reads=beginning,
     )
 
 

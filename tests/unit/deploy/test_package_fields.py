@@ -18,7 +18,7 @@ NPM = Path(__file__).parents[3] / "deploy" / "packages" / "npm" / "src" / "field
 
 
 def test_both_packages_know_every_field_of_a_request() -> None:
-    fields = {*Request.__struct_fields__, *AskBody.__struct_fields__}
+    fields = {*Request.__struct_encode_fields__, *AskBody.__struct_encode_fields__}
     assert fields == FIELDS
     written = re.search(r"`([^`]+)`", NPM.read_text())
     assert written is not None

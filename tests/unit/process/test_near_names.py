@@ -5,7 +5,7 @@ import pytest
 from app.process.near_names import nearest, with_hints
 from app.wire.request import Request
 
-KNOWN = Request.__struct_fields__
+KNOWN = Request.__struct_encode_fields__
 
 
 @pytest.mark.parametrize(

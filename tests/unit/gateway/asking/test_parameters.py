@@ -16,7 +16,7 @@ from app.gateway.edge.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.wire.codec import UNSUPPORTED
 
-HONOURED = ChatBody.__struct_fields__
+HONOURED = ChatBody.__struct_encode_fields__
 
 
 def check(**given: Any) -> list[str]:

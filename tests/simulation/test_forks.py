@@ -1,0 +1,224 @@
+"""What a fork copies and repeats, each moment at which an owner can die meanwhile, and that storms can fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from models.interface.generation import FinishReason
+from tables.records import Table
+from tests.faults.load import TOOLS
+from tests.simulation.process import Process
+from tests.simulation.test_busy import CALLS, TALKS, Busy
+
+ASKED = {"prompt": "What is it?", "max_tokens": 9}
+
+
+class Forked(Busy):
+    """A worker of whose calls nobody answers any, and a conversation `c1`."""
+
+    def ask_first(self, at: float, request_id: str, **fields: Any) -> None:
+        self.ask(at, request_id, conversation_id="c1", **{**ASKED, **fields})
+
+    def fork(self, at: float, request_id: str, of: str, *, source: str = "c1", to: str = "c2", **fields: Any) -> None:
+        """`tokens`, if given, is how many of the answer's, which must be there by then."""
+        index = fields.pop("index", None)
+        begins: dict[str, Any] = {"conversation_id": source, "request_id": of}
+        if index is not None:
+            fields = {"prompt": None, **fields}
+
+        def send() -> None:
+            if index is not None:
+                begins.update(index=index, tokens=self.tokens(of)[:index])
+            asked = {"prompt": f"{request_id}?", "max_tokens": 9, "conversation_id": to, "from": begins, **fields}
+            self.simulation.send("requests", "u", {"request_id": request_id, "user_id": "u", **asked})
+
+        self.after(at, send)
+        self.simulation.keep_running(at + 5.0)
+
+    def tokens(self, request_id: str) -> list[int]:
+        return [token for event in self.events(request_id) for token in event.tokens or ()]
+
+    def text(self, request_id: str) -> str:
+        return "".join(event.text or "" for event in self.events(request_id))
+
+    def rows(self) -> dict[str, list[dict[str, Any]]]:
+        rows = self.committed(Table.CONVERSATIONS).items()
+        return {json.loads(key)[1]: json.loads(value)["turns"] for key, value in rows if value}
+
+    def names(self, conversation: str) -> list[str]:
+        return [turn["request_id"] for turn in self.rows()[conversation]]
+
+    def error(self, request_id: str) -> str:
+        end = self.events(request_id)[-1]
+        return "" if end.error is None else f"{end.error.code}: {end.error.message}"
+
+
+def test_a_fork_begins_as_a_copy_up_to_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Forked(monkeypatch)
+    for number in range(3):
+        course.ask_first(1.0 + number, f"r{number}")
+    course.fork(6.0, "f1", "r1")
+    course.ask(8.0, "f2", conversation_id="c2")
+    course.fork(10.0, "g1", "f1", source="c2", to="c3")
+    course.run("changed")
+    assert course.names("c1") == ["r0", "r1", "r2"]
+    assert course.names("c2") == ["r0", "r1", "f1", "f2"]
+    assert course.names("c3") == ["r0", "r1", "f1", "g1"]
+    assert course.reason("g1") == FinishReason.LENGTH
+
+
+@pytest.mark.parametrize("index", [0, 1, 5, 9])
+def test_an_answer_begins_with_the_tokens_of_another(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Forked(monkeypatch)
+    course.ask_first(1.0, "r0")
+    course.ask_first(2.0, "r1")
+    course.fork(6.0, "f1", "r1", index=index)
+    course.run("changed")
+    assert course.tokens("f1") == course.tokens("r1")  # the prompt is the same, and so is what follows
+    assert course.text("f1") == course.text("r1")
+    copied = course.rows()["c2"][-1]
+    assert (copied["request_id"], copied["prompt"]) == ("f1", ASKED["prompt"])
+    assert not copied.get("open", False)
+    assert course.names("c2") == ["r0", "f1"]
+    usage = course.events("f1")[-1].usage
+    assert usage is not None
+    assert usage.completion_tokens == 9
+
+
+def test_a_prompt_replaces_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Forked(monkeypatch)
+    course.ask_first(1.0, "r0")
+    course.ask_first(2.0, "r1")
+    course.fork(6.0, "f1", "r1", index=2, prompt="Another?")
+    course.run("changed")
+    assert course.tokens("f1")[:2] == course.tokens("r1")[:2]
+    assert course.tokens("f1")[2:] != course.tokens("r1")[2:]
+    assert [turn["prompt"] for turn in course.rows()["c2"]] == [ASKED["prompt"], "Another?"]
+
+
+def test_what_the_row_has_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Forked(monkeypatch)
+    course.ask_first(1.0, "r0")
+    course.fork(3.0, "f1", "r7")
+    course.fork(3.0, "f2", "r0", source="elsewhere")
+    course.fork(3.0, "f3", "r0", to="c3")
+    course.fork(5.0, "f4", "r0", to="c3")
+    course.run("changed")
+    assert course.error("f1") == "invalid_request: from: conversation c1 has no turn of r7, or not any more"
+    assert course.error("f2") == "invalid_request: from: conversation elsewhere has no turn of r0, or not any more"
+    assert course.error("f4").endswith("c3 has turns already, and a fork begins a conversation")
+    assert course.names("c3") == ["r0", "f3"]
+    assert "c2" not in course.rows()
+
+
+def test_a_fork_waits_for_the_answer_that_it_names_and_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Forked(monkeypatch)
+    course.ask_first(1.0, "r0", max_tokens=40)
+    course.ask_first(1.1, "r1", **TALKS)
+    course.fork(1.5, "f1", "r0")
+    course.ask(8.0, "r9", "interrupt", conversation_id="c1")
+    course.run("changed")
+    assert course.names("c2") == ["r0", "f1"]
+    assert course.ended_s("r0") < course.ended_s("f1") < 7.0
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_turns_with_calls_are_copied_with_their_results(index: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Forked(monkeypatch)
+    called = {"tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": 1000}
+    course.ask_first(1.0, "r0", **called)
+    course.ask_first(4.0, "r1", **called)
+    course.fork(30.0, "f1", "r1", index=index, **called)
+    course.fork(30.0, "f2", "r1", index=9, to="c3", **called)
+    course.run("changed")
+    first, second = course.rows()["c1"]
+    copied = course.rows()["c2"]
+    assert copied[0] == first
+    if index is None:
+        assert copied[1] == second
+    else:
+        assert (copied[1]["request_id"], copied[1]["prompt"]) == ("f1", second["prompt"])
+        assert len(copied[1]["steps"]) == len(second["steps"])
+    assert "has called tools" in course.error("f2")
+
+
+def test_a_turn_that_waits_is_copied_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer in the source ends later, and changes nothing in the copy."""
+    course = Forked(monkeypatch)
+    course.ask_first(1.0, "r0")
+    course.ask(2.0, "r1", conversation_id="c1", **{**CALLS, "tool_timeout_ms": 9000})
+    course.ask_first(5.0, "r2")
+    course.fork(7.0, "f1", "r2")
+    course.simulation.keep_running(30)
+    course.run("changed")
+    assert course.names("c2") == ["r0", "r1", "r2", "f1"]
+    waiting = course.rows()["c2"][1]
+    assert [step["role"] for step in waiting["steps"]] == ["assistant", "tool"]
+    assert not waiting.get("open", False)
+    assert not course.rows()["c1"][1].get("open", False)
+
+
+@pytest.mark.parametrize("after_s", [-0.5, 0.0001, 0.002, 0.01, 0.05, 0.3, 2.0])
+def test_an_erasure_of_a_conversation_reaches_its_copies(after_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Forked(monkeypatch)
+    course.ask_first(1.0, "r0")
+    course.fork(4.0, "f1", "r0", max_tokens=100)
+    course.fork(6.0, "g1", "f1", source="c2", to="c3")
+    course.ask(6.0, "other", conversation_id="c9")
+    erase = {"type": "erase_conversation", "user_id": "u", "conversation_id": "c1"}
+    course.after((6.2 if after_s == 2.0 else 4.0) + after_s, lambda: course.simulation.send("controls", "u", erase))
+    course.simulation.keep_running(30)
+    course.run("changed")
+    assert [*course.rows()] == ["c9"]
+
+
+def _is_read(_: Any, process: Process) -> bool:
+    return ("u", "f1") in process.partitions[0].ownership.inflight_requests
+
+
+def _is_copied(course: Any, _process: Process) -> bool:
+    return "c2" in course.rows()
+
+
+def _has_begun(course: Any, _process: Process) -> bool:
+    return bool(course.tokens("f1"))
+
+
+def _goes_on(course: Any, _process: Process) -> bool:
+    return len(course.tokens("f1")) > 4
+
+
+def _has_its_end(course: Any, _process: Process) -> bool:
+    return any(event.is_end for event in course.events("f1"))
+
+
+MOMENTS: dict[str, Callable[[Any, Process], bool]] = {
+    "it is read": _is_read,
+    "it is copied": _is_copied,
+    "its beginning is written": _has_begun,
+    "it goes on": _goes_on,
+    "it has its end": _has_its_end,
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("index", [None, 0, 3])
+def test_an_owner_dies(moment: str, index: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Forked(monkeypatch)
+    course.ask_first(1.0, "r0")
+    course.ask_first(2.0, "r1")
+    course.fork(4.0, "f1", "r1", index=index)
+    for number in range(12):  # they push what is copied out of its row
+        course.ask_first(4.01, f"n{number}", max_tokens=1)
+    course.kill_at(MOMENTS[moment])
+    course.simulation.keep_running(60)
+    course.run("changed")
+    assert course.killed == 1
+    if index is not None:
+        assert course.tokens("f1") == course.tokens("r1")
+    assert course.reason("f1") == FinishReason.LENGTH
+    assert course.names("c2") == (["r0", "r1", "f1"] if index is None else ["r0", "f1"])
