@@ -15,7 +15,7 @@ from app.settings import Settings
 from app.wire.codec import Record, encode
 from app.wire.control import Cancel
 from app.wire.ids import new_request_id, partition_for
-from app.wire.request import Request
+from app.wire.request import Request, WhileBusy
 
 _STOP_S = 5.0
 
@@ -57,7 +57,7 @@ class ChatSession:
                     await stopping
             raise
 
-    async def ask(self, prompt: str) -> tuple[str, Following]:
+    async def ask(self, prompt: str, while_busy: WhileBusy = WhileBusy.QUEUE) -> tuple[str, Following]:
         """Send the prompt. Returns its request id and the answer's updates."""
         assert self._reader is not None, "the session was not started"
         request = Request(
@@ -67,6 +67,7 @@ class ChatSession:
             prompt=prompt,
             max_tokens=self._max_tokens,
             model=self.model,
+            while_busy=while_busy,
         )
         following = self._reader.follow(self.user_id, request.request_id)
         try:

@@ -66,9 +66,9 @@ class BackgroundLoop:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         self._loop.run_forever()
 
-    def begin(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Start `work` without waiting; it reports its failures itself."""
-        asyncio.run_coroutine_threadsafe(work, self._loop)
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start `work` without waiting; whoever drops the future lets it report its failures itself."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
 async def _cancel_others() -> None:

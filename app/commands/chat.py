@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Future
 from datetime import datetime
 
 import click
@@ -12,7 +14,7 @@ import msgspec
 
 from app.chat_session import ChatSession
 from app.commands.background import BackgroundLoop
-from app.commands.chat_commands import is_command, obey
+from app.commands.chat_commands import is_command, obey, prompt_now
 from app.commands.chat_lines import Lines
 from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError
@@ -21,7 +23,7 @@ from app.reader import Following, Update
 from app.wire.error import ErrorCode
 from app.wire.event import ATTEMPT, PLAN, WAITING, ErrorInfo, EventType, Notice
 from app.wire.ids import is_conversation_id, is_text, is_user_id
-from app.wire.request import DEFAULT_CONVERSATION
+from app.wire.request import DEFAULT_CONVERSATION, WhileBusy
 from models.interface.generation import FinishReason
 
 PATIENCE_S = 15.0
@@ -32,10 +34,23 @@ PATIENCE_S = 15.0
 @click.option("-c", "--conversation", default=DEFAULT_CONVERSATION, show_default=True, help="Conversation id.")
 @click.option("--model", help="Which of the served models answers.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
+@click.option(
+    "--while-busy",
+    type=click.Choice([word.value for word in WhileBusy]),
+    default=WhileBusy.QUEUE.value,
+    show_default=True,
+    help="What becomes of earlier answers of the conversation that are under way.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the events of `tokens`, one JSON object per line.")
 @click.argument("prompt", required=False)
 def chat(
-    user: str, conversation: str, model: str | None, max_tokens: int | None, as_json: bool, prompt: str | None
+    user: str,
+    conversation: str,
+    model: str | None,
+    max_tokens: int | None,
+    while_busy: str,
+    as_json: bool,
+    prompt: str | None,
 ) -> None:
     """Send PROMPT and print the answer as it is generated.
 
@@ -55,7 +70,7 @@ def chat(
     with plain_failures(), BackgroundLoop() as loop:
         try:
             loop.wait(session.start())
-            failed = TerminalChat(loop, session, as_json=as_json).go_on(prompt)
+            failed = TerminalChat(loop, session, WhileBusy(while_busy), as_json=as_json).go_on(prompt)
         except KeyboardInterrupt:
             note("\ninterrupted before the end of the answer")
             sys.exit(0)
@@ -65,9 +80,11 @@ def chat(
 
 
 class TerminalChat:
-    def __init__(self, loop: BackgroundLoop, session: ChatSession, *, as_json: bool) -> None:
+    def __init__(self, loop: BackgroundLoop, session: ChatSession, while_busy: WhileBusy, *, as_json: bool) -> None:
         self._loop = loop
         self._session = session
+        self._while_busy = while_busy
+        self._asked: deque[tuple[str, Future[tuple[str, Following]]]] = deque()
         self._show = show_json if as_json else show
         self._lines = Lines()
 
@@ -77,26 +94,46 @@ class TerminalChat:
         is_typed = prompt is None and self._lines.is_terminal
         error: ErrorInfo | None = None
         for one in prompts:
-            if is_typed and is_command(one):
+            now = prompt_now(one) if is_typed else None
+            if now is None and is_typed and is_command(one):
                 if not obey(one, self._session, self._loop):
                     return False
                 continue
-            error = self._answer(one[1:] if is_typed and one.startswith("//") else one, is_typed=is_typed)
-            if error is not None:
-                note(f"Error: {error.message} ({error.code})")
+            text = one[1:] if is_typed and one.startswith("//") else one
+            error = self._answer(*(now or (text, self._while_busy)), is_typed=is_typed)
         return error is not None and not is_typed
 
-    def _answer(self, prompt: str, *, is_typed: bool) -> ErrorInfo | None:
-        if not is_text(prompt):
-            return ErrorInfo(ErrorCode.INVALID_REQUEST, "the line is not UTF-8")
-        request_id, following = self._loop.wait(self._session.ask(prompt))
+    def _answer(self, prompt: str, rule: WhileBusy, *, is_typed: bool) -> ErrorInfo | None:
+        """Ask, and print the answer, and those to what was asked at once meanwhile."""
+        if is_text(prompt):
+            error = self._follow(*self._loop.wait(self._session.ask(prompt, rule)), is_typed=is_typed)
+        else:
+            error = ErrorInfo(ErrorCode.INVALID_REQUEST, "the line is not UTF-8")
+        while True:
+            if error is not None:
+                note(f"Error: {error.message} ({error.code})")
+            if not self._asked:
+                return error
+            prompt, asked = self._asked.popleft()
+            note(f"> {prompt}")
+            error = self._follow(*asked.result(), is_typed=is_typed)
 
+    def _follow(self, request_id: str, following: Following, *, is_typed: bool) -> ErrorInfo | None:
         def cancel() -> None:
             self._loop.begin(self._cancel(request_id))
             note("\n[cancelling; press Ctrl-C again to exit at once]")
 
+        def obey_now(line: str) -> bool:
+            if line == "/stop":
+                cancel()
+            elif (now := prompt_now(line)) is not None and is_text(now[0]):
+                self._asked.append((now[0], self._loop.begin(self._session.ask(*now))))
+            else:
+                return False
+            return True
+
         def read_input() -> None:
-            self._lines.read_ahead(on_stop=cancel)
+            self._lines.read_ahead(obey_now)
 
         return self._loop.wait(self._print(following), on_interrupt=cancel, meanwhile=read_input if is_typed else None)
 

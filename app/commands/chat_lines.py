@@ -1,7 +1,7 @@
 """Terminal input: line editing, persistent history, prompts of several lines.
 
 A line that ends with a backslash continues on the next line. Pasted text stays together if readline detects it. Lines
-typed while an answer is running are kept for afterwards, except `/stop`.
+typed while an answer is running are kept for afterwards, except those that are about it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 from app.commands.terminal import note
 
 _MOST_LINES = 1000
-_STOP = "/stop"
 
 
 class Lines:
@@ -37,17 +36,15 @@ class Lines:
                 if prompt.strip():
                     yield prompt
 
-    def read_ahead(self, on_stop: Callable[[], None]) -> None:
-        """While an answer is running: keep typed lines, and call `on_stop` for `/stop`."""
+    def read_ahead(self, obey: Callable[[str], bool]) -> None:
+        """While an answer is running: keep typed lines, except those that `obey` carries out."""
         if not self.is_terminal or not select.select([sys.stdin], [], [], 0)[0]:
             return
         # A terminal returns one line per read.
         *lines, self._rest = (self._rest + os.read(sys.stdin.fileno(), 65536)).split(b"\n")
         for line in lines:
             text = line.decode(errors="replace").strip()
-            if text == _STOP:
-                on_stop()
-            elif text:
+            if text and not obey(text):
                 self._ahead.append(text)
 
     def _next(self) -> str | None:

@@ -58,6 +58,9 @@ class ScriptedWorker:
                         self.cancelled.setdefault(control.request_id, asyncio.Event()).set()
                 else:
                     request = decode(Request, record.value, record.headers)
+                    if request.while_busy.supersedes:
+                        for earlier in self.requests:
+                            self.cancelled.setdefault(earlier.request_id, asyncio.Event()).set()
                     self.requests.append(request)
                     answers.create_task(self.answer(request, record.partition))
 

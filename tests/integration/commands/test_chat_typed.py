@@ -69,6 +69,30 @@ async def test_what_is_typed_while_an_answer_comes_is_asked_afterwards(settings:
     assert [asked.prompt for asked in worker.requests] == ["say wait", "later"]
 
 
+async def test_what_is_typed_for_now_is_asked_while_the_answer_comes(settings: Settings, tmp_path: Path) -> None:
+    async with scripted_worker(settings) as worker, typed(settings, tmp_path, *CHAT) as chat:
+        await chat.until("> ")
+        chat.type("/now\n")
+        await chat.until("[usage: /now TEXT]")
+        chat.type("say wait\n")
+        await chat.until("say wait\r\n")
+        await chat.until("say ")
+        chat.type("later\n")
+        chat.type("/now this wait\n")
+        await chat.until("[cancelled]")
+        await chat.until("> this wait")
+        await chat.until("this ")
+        chat.type("/instead that\n")
+        await chat.until("[cancelled]")
+        await chat.until("that ")
+        await chat.until("later \r\n")
+        chat.type("/quit\n")
+        assert await chat.ended() == 0
+    asked = [(one.prompt, one.while_busy.value) for one in worker.requests]
+    assert asked == [("say wait", "queue"), ("this wait", "interrupt"), ("that", "rollback"), ("later", "queue")]
+    assert worker.controls == []
+
+
 async def test_the_history_is_there_the_next_time_and_nobody_elses(settings: Settings, tmp_path: Path) -> None:
     async with scripted_worker(settings) as worker:
         async with typed(settings, tmp_path, *CHAT) as chat:
