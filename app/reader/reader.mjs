@@ -8,7 +8,8 @@
  * Records come from a read_committed consumer, in the order of each partition. Behind the gateway's SSE there are no
  * partitions: give 0 and null. `read` answers what the record changes:
  *
- *   answer   {userId, requestId, conversationId, text, reasoning, tokens, end, waiting, missing, complete}
+ *   answer   {userId, requestId, conversationId, text, reasoning, tokens, end, waiting, missing, complete,
+ *            superseded, steered}
  *   event    the event itself; its `text` is what to append
  *   cut      null, or the index from which on what was shown is taken back: show `answer.text` anew
  *   gap      how many tokens are missing right before this event
@@ -48,6 +49,9 @@ export class Answer {
     this.end = null
     /** The notices of what the answer waits for; empty while it goes on. */
     this.waiting = []
+    /** The notice that a later request ends it, or that its text went into a running answer; null if none was heard. */
+    this.superseded = null
+    this.steered = null
   }
 
   /** The log has lost what was read: whatever is written next is newer. */
@@ -106,10 +110,12 @@ export class Answer {
     return { cut, gap }
   }
 
-  /** Note what a notice says of waits. */
+  /** Note what a notice says of waits, and of what other requests do to this one. */
   readNotice(event) {
     const waitId = (one) => one.notice?.details?.wait_id
     if (event.notice?.code === 'woken') this.waiting = []
+    if (event.notice?.code === 'superseded') this.superseded = event
+    if (event.notice?.code === 'steered') this.steered = event
     if (event.notice?.code !== 'waiting' || this.end) return
     this.waiting = [...this.waiting.filter((one) => waitId(one) !== waitId(event)), event].slice(-MOST_WAITS)
   }

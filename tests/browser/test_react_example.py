@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, Request, expect
 
 from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
@@ -139,3 +140,41 @@ async def test_a_worker_dies_the_page_is_loaded_again_and_a_second_tab_shows_the
         assert await tab.locator(ANSWER).text_content() == answer["text"]
     await page.reload()
     assert await page.locator(ANSWER).text_content() == answer["text"], "what is over is kept by the page"
+
+
+async def test_messages_come_after_an_answer_now_and_instead_of_it(
+    context: BrowserContext, origin: str, allowing: GatewayProcess, worker: WorkerProcess
+) -> None:
+    page = await opened(context, origin, allowing, "busy")
+    bodies: list[dict[str, Any]] = []
+
+    def note(request: Request) -> None:
+        if request.method == "POST":
+            bodies.append(request.post_data_json)
+
+    page.on("request", note)
+    await ask(page, "tell me a long story")
+    await wait_words(page, 3)
+    for text in ("later", "never"):
+        await ask(page, text)
+    queued = page.locator("article[data-role=queued]")
+    await expect(queued).to_have_count(2)
+    await queued.last.get_by_role("button", name="Withdraw").click()
+    await page.get_by_role("button", name="Stop").click()
+    await expect(queued).to_have_count(0)
+    await expect(page.locator("article[data-role=user]")).to_have_text(["tell me a long story", "later"])
+    await expect(page.locator(ANSWER).last).to_have_text(re.compile(r"\w+ \w+ \w+"), timeout=LONG_MS)
+    await page.get_by_label("When").select_option("now")
+    await ask(page, "this")
+    await expect(page.locator("article[data-role=user]")).to_have_count(3)
+    await expect(page.locator(ANSWER)).to_have_count(3, timeout=LONG_MS)
+    await expect(page.locator(ANSWER).last).to_have_text(re.compile(r"\w+ \w+ \w+"), timeout=LONG_MS)
+    await page.get_by_label("When").select_option("instead")
+    await ask(page, "that")
+    await expect(page.locator("article[data-role=user]")).to_have_text(["tell me a long story", "later", "that"])
+    await expect(page.locator(ANSWER)).to_have_count(3, timeout=LONG_MS)
+    await page.get_by_role("button", name="Stop").click()
+    await wait_ready(page)
+    assert [body.get("while_busy") for body in bodies] == [None, "interrupt", "interrupt", "rollback"]
+    for body, reason in zip(bodies[:3], ["cancelled"] * 3, strict=True):
+        assert (await kept(allowing, body["request_id"]))["finish_reason"] == reason

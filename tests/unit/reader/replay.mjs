@@ -10,10 +10,13 @@ export function replay(records) {
     return update && [update.answer.requestId, event.type, update.cut, update.gap, event.text ?? '']
   })
   const answers = {}
-  for (const { userId, requestId, text, reasoning, tokens, end, missing, waiting } of rule.answers.values()) {
+  for (const answer of rule.answers.values()) {
+    const { userId, requestId, text, reasoning, tokens, end, missing, waiting } = answer
     const told = reasoning ? { text, reasoning } : { text }
     const waits = waiting.length ? { waiting: waiting.map((one) => one.notice.details.wait_id) } : {}
-    answers[`${userId}/${requestId}`] = { ...told, tokens, end: end && (end.finish_reason ?? end.type), missing, ...waits }
+    const notices = ['superseded', 'steered'].filter((code) => answer[code])
+    const others = Object.fromEntries(notices.map((code) => [code, answer[code].notice.details]))
+    answers[`${userId}/${requestId}`] = { ...told, tokens, end: end && (end.finish_reason ?? end.type), missing, ...waits, ...others }
   }
   return { updates, answers, dropped: rule.dropped }
 }

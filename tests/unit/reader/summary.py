@@ -22,6 +22,8 @@ def replay(records: Iterable[tuple[int, int, Any]]) -> dict[str, Any]:
                 "end": None if answer.end is None else answer.end.finish_reason or answer.end.type,
                 "missing": [list(hole) for hole in answer.missing],
                 **({"waiting": waits} if (waits := [_wait_of(one) for one in answer.waiting]) else {}),
+                **({"superseded": _details(answer.superseded)} if answer.superseded else {}),
+                **({"steered": _details(answer.steered)} if answer.steered else {}),
             }
             for answer in rule.answers.values()
         },
@@ -41,6 +43,11 @@ def _update(update: Update[Any] | None) -> list[Any] | None:
 
 
 def _wait_of(event: Any) -> str:
-    notice = event.notice if isinstance(event.notice, dict) else msgspec.to_builtins(event.notice)
-    wait_id: str = notice["details"]["wait_id"]
+    wait_id: str = _details(event)["wait_id"]
     return wait_id
+
+
+def _details(event: Any) -> dict[str, Any]:
+    notice = event.notice if isinstance(event.notice, dict) else msgspec.to_builtins(event.notice)
+    details: dict[str, Any] = notice["details"]
+    return details

@@ -1,5 +1,6 @@
 /**
- * A chat whose answers survive a reload, a second tab and the death of a worker.
+ * A chat whose answers survive a reload, a second tab and the death of a worker. What is sent while an answer is
+ * written comes after it, now, or instead of its question.
  *
  * `?gateway=http://127.0.0.1:8080&user=nina&chat=one`; a gateway of another origin names this one in
  * PARLEY_GATEWAY_ORIGINS. What is finished is kept in the browser, as an application would keep it in its database.
@@ -21,17 +22,35 @@ function Chat() {
   const [initial] = useState(stored)
   const chat = useChat({ id: chatId, messages: initial, transport, resume: true })
   const [text, setText] = useState('')
+  const [when, setWhen] = useState('after')
+  const [queued, setQueued] = useState<{ text: string; when: string }[]>([])
   const { messages, status } = chat
+  const isBusy = status === 'submitted' || status === 'streaming'
+  const [isSending, setSending] = useState(false)
 
   // An answer that is being written is not kept: it is read again from its beginning.
   useEffect(() => {
     if (status !== 'streaming') localStorage.setItem(kept, JSON.stringify(messages))
   }, [messages, status])
 
+  // The messages of the page are the context: what comes after an answer is sent when that is there.
+  useEffect(() => {
+    const [next, ...others] = queued
+    if (isBusy || isSending || next === undefined) return
+    setSending(true)
+    setQueued(others)
+    const isInstead = next.when === 'instead'
+    if (isInstead) chat.setMessages((all) => all.slice(0, all.findLastIndex(({ role }) => role === 'user')))
+    const options = isInstead ? { body: { while_busy: 'rollback' } } : {}
+    void chat.sendMessage({ text: next.text }, options).finally(() => setSending(false))
+  }, [chat, isBusy, isSending, queued])
+
   const submit = (event: FormEvent) => {
     event.preventDefault()
-    void chat.sendMessage({ text })
+    setQueued(when === 'after' ? [...queued, { text, when }] : [{ text, when }])
+    if (isBusy && when !== 'after') void chat.stop()
     setText('')
+    setWhen('after')
   }
   return (
     <>
@@ -40,8 +59,20 @@ function Chat() {
           {parts.map((part, at) => (part.type === 'text' ? <span key={at}>{part.text}</span> : null))}
         </article>
       ))}
+      {queued.map((waiting, at) => (
+        <article key={at} data-role="queued">
+          {waiting.text} <button onClick={() => setQueued(queued.filter((_, other) => other !== at))}>Withdraw</button>
+        </article>
+      ))}
       <form onSubmit={submit}>
         <input aria-label="Message" value={text} onChange={(event) => setText(event.target.value)} />
+        {isBusy && (
+          <select aria-label="When" value={when} onChange={(event) => setWhen(event.target.value)}>
+            <option value="after">After this answer</option>
+            <option value="now">Now</option>
+            <option value="instead">Instead</option>
+          </select>
+        )}
         <button>Send</button>
         <button type="button" onClick={() => void chat.stop()}>Stop</button>
         <button type="button" onClick={() => void chat.regenerate()}>Regenerate</button>

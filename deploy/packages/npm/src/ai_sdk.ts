@@ -5,7 +5,7 @@
  *   useChat({ id: chatId, messages: stored, transport, resume: true })
  *
  * The messages of the page are the whole context of each request, and the chat's id is the conversation. `stop` ends
- * the answer at the worker. A page that is loaded again, or another tab, reads the answer from its beginning.
+ * the answer at the worker; with a message right behind it, that one interrupts it (`while_busy`). A page that is loaded again, or another tab, reads the answer from its beginning.
  */
 
 import type { ChatTransport, UIMessage, UIMessageChunk } from 'ai'
@@ -29,6 +29,7 @@ export interface TransportOptions extends Options {
 
 /** A stream that was left is over only if nobody goes on with it at once: a new reader replaces the one before. */
 const REPLACED_MS = 200
+const ENDS = new Set(['interrupt', 'rollback'])
 
 export class ParleyChatTransport<UI_MESSAGE extends UIMessage = UIMessage> implements ChatTransport<UI_MESSAGE> {
   readonly resumeStreamIsReplay = true
@@ -36,6 +37,8 @@ export class ParleyChatTransport<UI_MESSAGE extends UIMessage = UIMessage> imple
   readonly #body: Ask
   readonly #requests: Requests
   readonly #open = new Map<string, number>()
+  /** The answer that was stopped last and is not cancelled yet, by chat. */
+  readonly #stopped = new Map<string, { requestId: string; timer: ReturnType<typeof setTimeout> }>()
 
   constructor({ body = {}, requests, ...options }: TransportOptions = {}) {
     this.#parley = new Parley(options)
@@ -45,10 +48,14 @@ export class ParleyChatTransport<UI_MESSAGE extends UIMessage = UIMessage> imple
 
   sendMessages: ChatTransport<UI_MESSAGE>['sendMessages'] = async ({ chatId, messages, abortSignal, body }) => {
     const requestId = newRequestId()
-    const ask = { ...this.#body, ...body, messages: messages.flatMap(messagesOf), conversation_id: chatId }
+    const stopped = this.#stopped.get(chatId)
+    const interrupts = stopped !== undefined && !this.#open.has(stopped.requestId)
+    const rule: Ask = interrupts ? { while_busy: 'interrupt' } : {}
+    const ask: Ask = { ...rule, ...this.#body, ...body, messages: messages.flatMap(messagesOf), conversation_id: chatId }
     // Known before it is sent: a page that is loaded again in between finds it.
     await this.#requests.set(chatId, requestId)
     await this.#parley.ask({ ...ask, request_id: requestId }, { signal: abortSignal })
+    if (interrupts && ENDS.has(ask.while_busy ?? '')) clearTimeout(stopped.timer)
     return this.#stream(chatId, requestId, abortSignal)
   }
 
@@ -70,9 +77,11 @@ export class ParleyChatTransport<UI_MESSAGE extends UIMessage = UIMessage> imple
     }
     const stopped = () => {
       left()
-      setTimeout(() => {
+      const timer = setTimeout(() => {
+        this.#stopped.delete(chatId)
         if (!this.#open.has(requestId)) void this.#parley.cancel(requestId).catch(() => {})
       }, REPLACED_MS)
+      this.#stopped.set(chatId, { requestId, timer })
     }
     if (stop?.aborted) stopped()
     stop?.addEventListener('abort', stopped, { once: true })

@@ -12,6 +12,9 @@ export interface Message {
   reasoning_content?: string
 }
 
+/** What becomes of earlier requests of the conversation; `queue` is the default. */
+export type WhileBusy = 'queue' | 'reject' | 'interrupt' | 'rollback'
+
 /** A record of `requests`: `prompt` continues the conversation that Parley keeps, `messages` are the whole context. */
 export interface Ask {
   prompt?: string
@@ -21,6 +24,7 @@ export interface Ask {
   model?: string
   max_tokens?: number
   temperature?: number
+  while_busy?: WhileBusy
   [field: string]: unknown
 }
 

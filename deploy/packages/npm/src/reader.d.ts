@@ -33,7 +33,16 @@ export interface TokenEvent {
   notice?: {
     code: string
     message: string
-    details?: { calls?: ToolCall[]; results?: { tool_call_id: string; content: string }[]; [name: string]: unknown }
+    details?: {
+      calls?: ToolCall[]
+      results?: { tool_call_id: string; content: string }[]
+      /** Of `superseded`: the request that ends the answer, and whether nothing of it is remembered. */
+      by?: string
+      rolled_back?: boolean
+      /** Of `steered`: the request in whose answer the text stands. */
+      into?: string
+      [name: string]: unknown
+    }
   }
 }
 
@@ -53,6 +62,10 @@ export class Answer {
   readonly complete: boolean
   /** The notices of what the answer waits for; empty while it goes on. */
   readonly waiting: TokenEvent[]
+  /** The notice that a later request ends it; null if none was heard. */
+  readonly superseded: TokenEvent | null
+  /** The notice that its text went into a running answer; null if none was heard. */
+  readonly steered: TokenEvent | null
   take(event: TokenEvent): { cut: number | null; gap: number } | null
 }
 

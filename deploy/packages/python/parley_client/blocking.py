@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from parley_client.client import AsyncParley, Following
+from parley_client.fields import WhileBusy
 from parley_client.http import SILENT_S
 from parley_client.reader import Answer, Event, Update
 
@@ -119,9 +120,17 @@ class Parley:
         messages: Sequence[dict[str, Any]] | None = None,
         conversation: str | None = None,
         request_id: str | None = None,
+        while_busy: WhileBusy | None = None,
         **fields: Any,
     ) -> BlockingAnswer:
-        asked = self._parley.ask(prompt, messages=messages, conversation=conversation, request_id=request_id, **fields)
+        asked = self._parley.ask(
+            prompt,
+            messages=messages,
+            conversation=conversation,
+            request_id=request_id,
+            while_busy=while_busy,
+            **fields,
+        )
         return BlockingAnswer(self._loop, self._loop.run(asked))
 
     def follow(self, request_id: str, *, after: int = 0) -> BlockingAnswer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Literal, TypeAlias
 
 _NAMES = """
     agent best_of cache chat_template_kwargs continue_conversation continue_final_message conversation_id deadline_ms
@@ -13,6 +14,7 @@ _NAMES = """
     store temperature tenant tool_choice tool_mode tool_results tool_timeout_ms tools top_k top_logprobs top_p
     user_id while_busy
 """
+WhileBusy: TypeAlias = Literal["queue", "reject", "interrupt", "rollback"]
 FIELDS = frozenset(_NAMES.split())
 
 

@@ -80,6 +80,8 @@ class Answer(Generic[E]):
 
     `position` is the index at which the next event is expected, `epoch` that of the last accepted event, `partition`
     where it is. `waiting` has the notices of what the answer waits for; it is empty while the answer goes on.
+    `superseded` is the notice that a later request ends it (`by`, `rolled_back`), `steered` that its own text went into
+    a running answer (`into`); None if none was heard.
     """
 
     user_id: str
@@ -91,6 +93,8 @@ class Answer(Generic[E]):
     segments: list[E] = field(default_factory=list)
     end: E | None = None
     waiting: tuple[E, ...] = ()
+    superseded: E | None = None
+    steered: E | None = None
 
     def __repr__(self) -> str:
         """One line; the events may have thousands."""
@@ -166,13 +170,17 @@ class Answer(Generic[E]):
         return cut, gap
 
     def read_notice(self, notice: E) -> None:
-        """Note what a notice says of waits."""
+        """Note what a notice says of waits, and of what other requests do to this one."""
         code, wait_id = _wait_in(notice)
         if code == "woken":
             self.waiting = ()
         elif code == "waiting" and self.end is None:
             others = (one for one in self.waiting if _wait_in(one)[1] != wait_id)
             self.waiting = (*others, notice)[-_MOST_WAITS:]
+        elif code == "superseded":
+            self.superseded = notice
+        elif code == "steered":
+            self.steered = notice
 
     def _has(self, event: E, index: int) -> bool:
         known = self.tokens[index : next_index(event)]
