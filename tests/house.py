@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 76_325,
+    "lines of the product": 76_395,
     "files of the product": 694,
     "lines of packages beside it": 415,
     "lines of the core": 9_360,
-    "lines of the tests": 97_810,
-    "words of documents written by hand": 40_070,
+    "lines of the tests": 98_115,
+    "words of documents written by hand": 40_220,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

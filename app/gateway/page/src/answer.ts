@@ -4,11 +4,11 @@ import { Answer, type NoticeDetails, type TokenEvent } from '../../../reader/rea
 import type { Call, Turn } from './api'
 import type { Approval } from './approvals'
 import type { Failed } from './store'
-import { DISCONNECTED, ofError, ofNotice, ofWait, PAUSED, WAITING } from './words'
+import { BEHIND, DISCONNECTED, ofEnd, ofError, ofNotice, ofStop, ofWait, PAUSED, UNBEGUN, WAITING, WITHDRAWN } from './words'
 
 const SILENCE_MS = 2500
 // A plan is for programs, and calls and results are shown as such.
-const SILENT = new Set(['plan', 'tool_calls', 'tool_results'])
+const SILENT = new Set(['plan', 'tool_calls', 'tool_results', 'superseded'])
 // A shorter time is no measure of speed.
 const LEAST_S = 0.05
 
@@ -31,8 +31,12 @@ export interface Figures {
 
 export class ShownAnswer {
   onChange: () => void = () => undefined
-  note = ''
   reason = ''
+  private told = ''
+  private behind = false
+  private isWithdrawn = false
+  /** What a later message does to it, unless its end comes first. */
+  private superseded: { rolled_back?: boolean } | null = null
   calls: Call[] = []
   /** Calls that wait for the decision of the reader. */
   approvals: Approval[] = []
@@ -88,6 +92,34 @@ export class ShownAnswer {
     return waiting.some((wait) => wait?.by === 'user' && !this.over.has(wait.wait_id ?? ''))
   }
 
+  /** What there is to say of it, in words. */
+  get note(): string {
+    if (this.isWithdrawn && !this.isOver) return WITHDRAWN
+    return this.told || (this.isQueued ? BEHIND : '')
+  }
+
+  /** How it has ended, in words; empty where that is no news. */
+  get ending(): string {
+    if (this.reason !== 'cancelled') return ofEnd(this.reason)
+    if (this.superseded) return ofStop(this.isRolledBack)
+    return this.text || this.calls.length ? ofEnd('cancelled') : UNBEGUN
+  }
+
+  /** Whether a later message stands in its place, and nothing of it is remembered. */
+  get isRolledBack(): boolean {
+    return this.reason === 'cancelled' && this.superseded?.rolled_back === true
+  }
+
+  /** Whether it waits for something else than its turn, and others of its conversation go on meanwhile. */
+  get isAsleep(): boolean {
+    return !this.isOver && this.answer.waiting.length > 0
+  }
+
+  /** Whether it is answered behind another one of its conversation. */
+  get isQueued(): boolean {
+    return this.behind && !this.isWithdrawn && !this.isOver && !this.isAsleep && this.figures.state === 'waiting'
+  }
+
   get text(): string {
     return this.past?.answer ?? this.answer.text
   }
@@ -118,6 +150,7 @@ export class ShownAnswer {
       this.learn(event.notice?.details ?? {})
       this.answer.readNotice(event)
       const { code = '', details } = event.notice ?? {}
+      if (code === 'superseded') this.superseded = details ?? {}
       if (!this.answer.waiting.length) this.approvals = []
       if (code === 'woken') this.epoch = null // no server was lost
       this.say(isSilent(event.notice) ? '' : code === 'waiting' ? ofWait(details?.kind ?? '', details?.by) : ofNotice(code))
@@ -130,7 +163,7 @@ export class ShownAnswer {
     if (!this.answer.waiting.length) this.approvals = []
     this.heardAt = performance.now()
     if (event.type === 'token') this.time(event.timestamp ?? Date.now())
-    if (newOwner && event.type === 'token') this.note = ofNotice('resumed')
+    if (newOwner && event.type === 'token') this.told = ofNotice('resumed')
     if (event.tool_calls) this.learn({ calls: event.tool_calls })
     if (this.answer.end) this.ends(this.answer.end)
     this.onChange()
@@ -138,7 +171,7 @@ export class ShownAnswer {
 
   lost(isLost: boolean): void {
     if (isLost) this.say(DISCONNECTED)
-    else if (this.note === DISCONNECTED) this.say('')
+    else if (this.told === DISCONNECTED) this.say('')
   }
 
   /** What waits for the reader now, as the gateway says. */
@@ -156,6 +189,25 @@ export class ShownAnswer {
     this.say(line)
   }
 
+  /** Another one of its conversation is being written, and this one comes after it. */
+  standBehind(isBehind: boolean): void {
+    if (this.behind === isBehind) return
+    this.behind = isBehind
+    this.heardAt = performance.now()
+    this.onChange()
+  }
+
+  /** A later message has been sent that ends it; who reads it after its end does not hear that. */
+  supersede(isRolledBack: boolean): void {
+    this.superseded ??= { rolled_back: isRolledBack }
+  }
+
+  /** The user takes the question back; `isWithdrawn` is false again where that could not be sent. */
+  withdraw(isWithdrawn: boolean): void {
+    this.isWithdrawn = isWithdrawn
+    this.onChange()
+  }
+
   refused(message: string): void {
     this.isRefused = true
     this.say(message)
@@ -163,10 +215,10 @@ export class ShownAnswer {
 
   /** Called now and then while the answer is under way. */
   tick(): void {
-    const silent = performance.now() - this.heardAt > SILENCE_MS && !this.answer.waiting.length
-    if (!this.isOver && silent && !this.note) {
+    const silent = performance.now() - this.heardAt > SILENCE_MS && !this.isAsleep && !this.isQueued && !this.isWithdrawn
+    if (!this.isOver && silent && !this.told) {
       this.say(this.firstAt === null ? WAITING : PAUSED)
-    } else if (!silent && [WAITING, PAUSED].includes(this.note)) this.say('')
+    } else if (!silent && [WAITING, PAUSED].includes(this.told)) this.say('')
   }
 
   /** A token that was written then, Unix milliseconds. */
@@ -188,12 +240,12 @@ export class ShownAnswer {
 
   private ends(end: TokenEvent): void {
     this.reason = end.error ? end.error.code : (end.finish_reason ?? '')
-    if (end.error) this.note = ofError(end.error.code)
-    else if (this.note !== ofNotice('resumed')) this.note = ''
+    if (end.error) this.told = ofError(end.error.code)
+    else if (this.told !== ofNotice('resumed')) this.told = ''
   }
 
   private say(text: string): void {
-    this.note = text
+    this.told = text
     this.onChange()
   }
 }

@@ -13,6 +13,7 @@ import './base.css'
 import './style.css'
 import { Talk } from './talk'
 import { welcome } from './welcome'
+import { chosen } from './when'
 
 const talk = new Talk()
 const prompt = byId<HTMLTextAreaElement>('prompt')
@@ -65,16 +66,25 @@ function refuse(error: unknown): void {
   else banner.show(error)
 }
 
+/** What could not be sent stands before what was typed since. */
+let unsent: string[] = []
+
 async function send(): Promise<void> {
   const text = prompt.value.trim()
   if (!text) return
   prompt.value = ''
+  unsent = []
   fit()
   try {
-    await talk.ask(text)
+    await talk.ask(text, chosen())
     await list.refresh()
   } catch (error) {
-    prompt.value = text
+    const before = unsent.join('\n')
+    const isKept = prompt.value.startsWith(before)
+    const typed = isKept ? prompt.value.slice(before.length).trimStart() : prompt.value
+    unsent = [...(isKept ? unsent : []), text]
+    prompt.value = [...unsent, typed].filter(Boolean).join('\n')
+    fit()
     refuse(error)
   }
 }

@@ -6,6 +6,8 @@ declare module '*/reader.mjs' {
     kind?: string
     wait_id?: string
     by?: string
+    rolled_back?: boolean
+    into?: string
   }
   export interface TokenEvent {
     type: 'token' | 'notice' | 'done' | 'error'

@@ -9,6 +9,8 @@ export interface Running {
   conversationId: string
   prompt: string
   askedAt: number
+  /** What it does to earlier ones of its conversation, if not to wait for them. */
+  whileBusy?: 'interrupt' | 'rollback'
 }
 
 /** A request that ended in an error: the history has no turn of it. */

@@ -7,13 +7,14 @@ const RETRY_MS = 1000
 /** The gateway sends a comment every 5 seconds while an answer waits; one that misses three hangs. */
 const SILENT_MS = 15_000
 
+/** `place` is where the stream goes on; it is kept for the next call. */
 export async function follow(
   requestId: string,
   take: (event: TokenEvent) => void,
   lost: (isLost: boolean) => void,
   signal: AbortSignal,
+  place: { after: string },
 ): Promise<void> {
-  let place = ''
   while (!signal.aborted) {
     const silence = new AbortController()
     let timer = setTimeout(() => silence.abort(), SILENT_MS)
@@ -24,13 +25,13 @@ export async function follow(
     const leave = (): void => silence.abort()
     signal.addEventListener('abort', leave)
     try {
-      const headers: HeadersInit = place ? { 'Last-Event-ID': place } : {}
+      const headers: HeadersInit = place.after ? { 'Last-Event-ID': place.after } : {}
       const path = `/v1/requests/${encodeURIComponent(requestId)}/events`
       const reply = await request(path, { headers, signal: silence.signal })
       if (!reply.ok || !reply.body) throw await refusal(reply)
       lost(false)
       for await (const block of blocks(reply.body, heard)) {
-        place = block.id ?? place
+        place.after = block.id ?? place.after
         take(block.event)
         if (block.event.type === 'done' || block.event.type === 'error') return
       }

@@ -1,16 +1,17 @@
 /** The conversation that is open: its turns, and what is asked in it. */
 
-import { ask, caller, cancel, turnsOf, type Turn } from './api'
+import { ask, caller, cancel, turnsOf, Unreachable, type Turn } from './api'
 import { Branches } from './branches'
 import { byId } from './dom'
 import { newId, type Relation } from './ids'
 import * as panel from './panel'
+import { Reading } from './reading'
 import { ShownAnswer } from './answer'
 import { approvals } from './approvals'
 import { begins, begun, ended, fails, failures, remembered, running, type Running } from './store'
-import { follow } from './stream'
 import { TurnView } from './turn'
 import { usesTools } from './welcome'
+import * as when from './when'
 import { ofFailure } from './words'
 
 const NEAR_PX = 120
@@ -20,6 +21,12 @@ const APPROVALS_MS = 2000
 const GO_ON = 'Please go on.'
 // As many as a worker remembers by default.
 const MOST_TURNS = 10
+const SENT = 'Sent; the answer is being made.'
+const TOLD: Record<when.WhileBusy, string> = {
+  queue: 'Sent; it is answered when the answer above is there.',
+  interrupt: 'Sent; the answer above is stopped for it.',
+  rollback: 'Sent; the question above is forgotten for it.',
+}
 
 interface Message {
   role: 'user' | 'assistant'
@@ -32,7 +39,12 @@ export class Talk {
   /** Tell the user of what has failed. */
   refuse: (error: unknown) => void = () => undefined
   private turns = new Branches()
+  /** Messages leave one after the other, as they were typed. */
+  private sending: Promise<unknown> = Promise.resolve()
+  /** Those that may have arrived although no reply came: sent again under the same id, one is asked once. */
+  private unsure: Running[] = []
   private leaving = new AbortController()
+  private reading = new Reading(this.leaving.signal)
   private readonly list = byId('turns')
   private readonly latest = byId('latest')
 
@@ -49,6 +61,7 @@ export class Talk {
   async open(conversationId: string): Promise<void> {
     this.leaving.abort()
     this.leaving = new AbortController()
+    this.reading = new Reading(this.leaving.signal)
     const here = this.leaving.signal
     this.conversationId = conversationId
     this.turns = new Branches()
@@ -58,7 +71,8 @@ export class Talk {
       const turns = await turnsOf(conversationId)
       if (here.aborted) return
       this.placeAll(turns)
-      for (const one of running()) if (one.conversationId === conversationId) this.join(one, true)
+      const open = running().sort((one, other) => one.askedAt - other.askedAt)
+      for (const one of open) this.join(one, true)
       this.toEnd()
     } finally {
       if (!here.aborted) byId('welcome').hidden = this.turns.all.length > 0
@@ -84,14 +98,16 @@ export class Talk {
   }
 
   /** Ask something new. */
-  async ask(prompt: string): Promise<void> {
-    const shown = this.turns.shown
+  async ask(prompt: string, whileBusy: when.WhileBusy): Promise<void> {
+    const isOver = (turn: TurnView): boolean => turn.live.length === 0
+    const isBusy = this.live().length > 0
+    const shown = this.turns.shown.filter((turn) => !turn.isRolledBack && (whileBusy !== 'rollback' || isOver(turn)))
     const last = shown.at(-1)
     const relation: Relation | undefined = this.turns.isForked && last ? { kind: 'after', of: last.requestId } : undefined
     // A worker remembers all answers; the user means those that are shown.
     const rewritten = this.turns.isForked || shown.some((turn) => turn.isRewritten)
     const context = rewritten ? { messages: [...this.shownMessages(shown), { role: 'user', content: prompt }] } : { prompt }
-    await this.send(prompt, context, newId(relation))
+    await this.send(prompt, context, newId(relation), isBusy ? whileBusy : undefined)
     this.toEnd()
   }
 
@@ -104,15 +120,14 @@ export class Talk {
       if (known.isOver) ended(one.requestId)
       return
     }
+    if (one.whileBusy) {
+      for (const earlier of this.live()) if (earlier.askedAt < one.askedAt) earlier.supersede(one.whileBusy === 'rollback')
+    }
     const answer = new ShownAnswer(one.requestId, one.askedAt, isReplayed)
     const turn = this.place(one.prompt, answer)
     const here = this.leaving.signal
-    follow(
-      one.requestId,
-      (event) => answer.take(event),
-      (isLost) => answer.lost(isLost),
-      here,
-    )
+    this.reading
+      .read(answer, one.whileBusy !== undefined)
       .catch((error: unknown) => answer.refused(ofFailure(error)))
       .finally(() => {
         if (here.aborted) return
@@ -150,8 +165,21 @@ export class Talk {
   /** Stop the answer that is being written; those that wait for it go on, and are stopped by the next calls. */
   async stop(): Promise<void> {
     const live = this.live()
-    const first = live.find((answer) => answer.figures.state !== 'waiting') ?? live[0]
+    const awake = live.filter((answer) => !answer.isAsleep)
+    const first = awake.find((answer) => answer.figures.state !== 'waiting') ?? awake[0] ?? live[0]
     if (first) await cancel(first.requestId)
+  }
+
+  /** Take back a question whose answer has not begun. */
+  private async withdraw(answer: ShownAnswer): Promise<void> {
+    answer.withdraw(true)
+    byId('prompt').focus()
+    try {
+      await cancel(answer.requestId)
+    } catch (error) {
+      answer.withdraw(false)
+      throw error
+    }
   }
 
   private approvalsAt = 0
@@ -186,6 +214,7 @@ export class Talk {
       isNew = true
       made.onChange = () => this.changed()
       made.ask = (to) => void this.askAbout(made, to).catch(this.refuse)
+      made.withdraw = (one) => void this.withdraw(one).catch(this.refuse)
       made.question.edit = (text) => void this.askInstead(made, text).catch(this.refuse)
       made.question.leaf = (step) => this.leaf(made, step)
     })
@@ -226,7 +255,7 @@ export class Talk {
 
   private shownMessages(turns: TurnView[]): Message[] {
     return turns
-      .filter((turn) => turn.text)
+      .filter((turn) => turn.text && !turn.isRolledBack)
       .slice(-MOST_TURNS)
       .flatMap((turn) => [
         { role: 'user', content: turn.prompt },
@@ -234,9 +263,18 @@ export class Talk {
       ])
   }
 
-  private async send(prompt: string, context: object, requestId: string): Promise<void> {
-    const conversationId = this.conversationId
-    const one: Running = { requestId, conversationId, prompt, askedAt: Date.now() }
+  private send(prompt: string, context: object, requestId: string, whileBusy?: when.WhileBusy): Promise<void> {
+    const again = this.unsure.find((one) => one.prompt === prompt && one.conversationId === this.conversationId)
+    const rule = whileBusy === 'queue' ? undefined : whileBusy
+    const one: Running = again ?? { requestId, conversationId: this.conversationId, prompt, askedAt: Date.now(), whileBusy: rule }
+    const told = whileBusy ? TOLD[whileBusy] : SENT
+    const sent = this.sending.then(() => this.post(one, { ...context, while_busy: one.whileBusy }, told))
+    this.sending = sent.catch(() => undefined)
+    return sent
+  }
+
+  private async post(one: Running, context: object, told: string): Promise<void> {
+    const { requestId, conversationId } = one
     begins(one)
     try {
       const tools = usesTools() ? { tools: caller.tools, tool_mode: 'kafka' } : {}
@@ -245,10 +283,12 @@ export class Talk {
       await ask({ ...context, ...tools, ...chosen, conversation_id: conversationId, request_id: requestId })
     } catch (error) {
       ended(requestId)
+      if (error instanceof Unreachable) this.unsure.push(one)
       throw error
     }
+    this.unsure = []
     begun(one)
-    byId('heard').textContent = 'Sent; the answer is being made.'
+    byId('heard').textContent = told
     this.join(one)
   }
 
@@ -274,7 +314,10 @@ export class Talk {
 
   private changed(): void {
     const live = this.live()
+    const awake = live.filter((answer) => !answer.isAsleep).sort((one, other) => one.askedAt - other.askedAt)
+    for (const [at, answer] of awake.entries()) answer.standBehind(at > 0)
     byId('stop').hidden = live.length === 0
+    when.offer(live.length > 0, awake.length > 0)
     const shown = live[0] ?? this.turns.shown.at(-1)
     if (shown) panel.show(shown.figures, live.filter((answer) => answer.figures.state === 'waiting').length)
     else byId('panel').replaceChildren()

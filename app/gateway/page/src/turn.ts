@@ -7,7 +7,6 @@ import { tail, type Relation } from './ids'
 import { markdown, spoken } from './markdown'
 import { Question } from './question'
 import type { Figures, ShownAnswer } from './answer'
-import { ofEnd } from './words'
 
 /** One variant: the answer, and its continuations. */
 type Variant = ShownAnswer[]
@@ -25,6 +24,7 @@ export class TurnView {
   readonly question: Question
   onChange: () => void = () => undefined
   ask: (relation: Relation) => void = () => undefined
+  withdraw: (answer: ShownAnswer) => void = () => undefined
   private readonly variants: Variant[]
   private shown = 0
   private painting = false
@@ -101,6 +101,11 @@ export class TurnView {
     return this.last.figures
   }
 
+  /** Whether nothing of what is shown is remembered. */
+  get isRolledBack(): boolean {
+    return this.last.isRolledBack
+  }
+
   /** Whether the page shows another variant than the first one. */
   get isRewritten(): boolean {
     return this.variants.flat().length > 1
@@ -147,9 +152,11 @@ export class TurnView {
     this.node.dataset.request = last.requestId
     this.node.dataset.state = last.reason || this.figures.state
     this.node.classList.toggle('live', !last.isOver)
+    this.node.classList.toggle('queued', last.isQueued)
+    this.node.classList.toggle('rolled-back', last.isRolledBack)
     this.answer.setAttribute('aria-busy', String(!last.isOver))
     // Buttons that are made anew lose the keyboard's focus.
-    const offered = [last.requestId, last.isOver, last.reason, this.variants.length].join()
+    const offered = [last.requestId, last.isOver, last.isQueued, last.ending, this.variants.length].join()
     if (offered !== this.offered) this.offer()
     this.offered = offered
     this.onChange()
@@ -178,9 +185,10 @@ export class TurnView {
     const { last } = this
     const offered: Node[] = []
     if (this.variants.length > 1) offered.push(this.leaf('‹', 'Earlier answer', -1), this.count(), this.leaf('›', 'Later answer', 1))
-    if (last.isOver) {
-      if (ofEnd(last.reason)) offered.push(element('span', {}, ofEnd(last.reason)))
-      if (['length', 'partial', 'cancelled', 'deadline'].includes(last.reason)) {
+    if (last.isQueued) offered.push(button('Withdraw', () => this.withdraw(last), 'Withdraw this question'))
+    if (last.isOver && last.ending) offered.push(element('span', {}, last.ending))
+    if (last.isOver && !last.isRolledBack) {
+      if (this.text && ['length', 'partial', 'cancelled', 'deadline'].includes(last.reason)) {
         offered.push(button('Go on', () => this.ask({ kind: 'more', of: last.requestId })))
       }
       offered.push(button('Regenerate', () => this.ask({ kind: 'again', of: last.requestId })))

@@ -24,6 +24,7 @@ const NOTICES: Record<string, string> = {
   filtered: 'The rules of this service have blocked a part of this.',
   resumed: 'The server was restarted; your answer goes on.',
   woken: 'Your answer goes on.',
+  steered: 'Your message went into the answer that was being written.',
 }
 const ENDS: Record<string, string> = {
   length: 'It was cut at its longest length.',
@@ -35,6 +36,8 @@ const ENDS: Record<string, string> = {
 
 export const WAITING = 'The service is busy or starting; your answer begins in a moment.'
 export const PAUSED = 'The answer has paused; it goes on in a moment.'
+export const BEHIND = 'It is answered when the answer above is there.'
+export const WITHDRAWN = 'You have taken it back.'
 export const DISCONNECTED = 'The connection was lost; trying again.'
 
 export const ofError = (code: string): string => ERRORS[code] ?? 'Something went wrong. Try again.'
@@ -53,6 +56,10 @@ export function ofWait(kind: string, by = ''): string {
 /** A newer worker may send one that this page does not know. */
 export const ofNotice = (code: string): string => NOTICES[code] ?? `Note: ${code.replaceAll('_', ' ')}.`
 export const ofEnd = (reason: string): string => ENDS[reason] ?? ''
+export const UNBEGUN = 'It was stopped before it began.'
+/** Of an answer that a later message has ended. */
+export const ofStop = (isRolledBack: boolean): string =>
+  isRolledBack ? 'It is forgotten: your next message stands in its place.' : 'It was stopped for your next message.'
 
 export function ofFailure(error: unknown): string {
   if (error instanceof Unreachable) return 'The server cannot be reached; trying again.'
