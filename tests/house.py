@@ -24,11 +24,11 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 76_395,
+    "lines of the product": 76_410,
     "files of the product": 694,
     "lines of packages beside it": 415,
     "lines of the core": 9_360,
-    "lines of the tests": 98_115,
+    "lines of the tests": 98_396,
     "words of documents written by hand": 40_220,
     "loose files in models": 0,
     "circles between rooms of models": 0,

@@ -13,7 +13,8 @@ more. Its waking record comes behind the request, which waits for its end; so th
 own turn. Then that record finds it over. A request whose time is still to come is not earlier.
 
 A request beyond its user's share is parked unread (app/delivery/open_records.py). It is read for this alone, and stops
-what has come; what is parked before it is stopped when it is read. It is never parked to be rejected later.
+what has come; what is parked before it is stopped when it is read. It is never parked to be rejected later. Nor is a
+record that wakes an answer to end.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.delivery.sleepers import former_of, record_of
-from app.features.waits.wake import Woken, commit, stop
+from app.features.waits.wake import WOKEN, Woken, commit, stop
 from app.wire.codec import trace_headers_of
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import SUPERSEDED, Plan
@@ -129,7 +130,11 @@ class ConversationOrder(Feature):
             await answer(one)
 
     def parks(self, partition: Partition, record: Record, read: Read) -> bool:
-        """Whether a request beyond its user's share may be parked. It is read if it may be about others."""
+        """Whether a request beyond its user's share may be parked. It is read if it may be about others, or wakes an
+        answer that has to end: that needs no room, and its user waits for it.
+        """
+        if any(name == WOKEN for name, _ in record.headers):
+            return not _ends_at_once(partition, record, read)
         if record.value is None or not any(word in record.value for word in _WORDS):
             return True
         try:
@@ -257,6 +262,17 @@ def _is_rejected(partition: Partition, accepted: Accepted) -> bool:
     if former.has_begun or former.plan.is_made or accepted.sleeper is not None:
         return False
     return any(_runs(partition, one) for one in partition.lanes.items(accepted.conversation))
+
+
+def _ends_at_once(partition: Partition, record: Record, read: Read) -> bool:
+    """Whether the answer that the record wakes is cancelled, erased, or beyond its deadline."""
+    try:
+        request = read(record)
+    except WireError:
+        return False
+    head = partition.ownership.sleepers.head((request.user_id, request.request_id))
+    is_late = head is not None and head.deadline is not None and head.deadline <= partition.ownership.clock.now()
+    return head is not None and (head.is_stopped or is_late)
 
 
 def _runs(partition: Partition, one: InFlight) -> bool:

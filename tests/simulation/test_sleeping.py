@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from functools import partial
@@ -201,6 +202,26 @@ def test_what_a_user_does_reaches_an_answer_that_sleeps(
     newest = {one.key: one.value for one in course.simulation.broker.log(TopicPartition("waits", 0)).entries}
     state = newest[b'["u","r"]']
     assert json.loads(state or b"{}").get("state") == ("ended" if has_text else None)
+
+
+@pytest.mark.parametrize("how", ["cancel", "erase_conversation", "deadline"])
+def test_what_ends_a_sleeper_waits_for_no_room(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others of the user fill all that a partition holds."""
+    course = Waits(monkeypatch, after_s=None, conditions=dataclasses.replace(CONDITIONS, rounds=2))
+    deadline = {"deadline_ms": 8000} if how == "deadline" else {}
+    asked = {**ASKED, "tool_timeout_ms": 20 * 86_400_000, **deadline}
+    course.send(1.0, request_id="r", conversation_id="asleep", **asked)
+    for number in range(3 * course.simulation.settings().max_in_flight):
+        course.send(7.0, request_id=f"q{number}", conversation_id=f"c{number}", prompt="fill", max_tokens=200)
+    of = {"conversation_id": "asleep"} if how == "erase_conversation" else {"request_id": "r"}
+    if how != "deadline":
+        course.send(9.0, "controls", type=how, **of)
+    parked: list[int] = []
+    course.after(8.9, lambda: parked.append(course.simulation.alive[0].partitions[0].records.parked))
+    course.simulation.keep_running(60)
+    course.run()
+    assert parked[0] > 0
+    assert ((course.events("r")[-1].timestamp or 0) / 1000) - course.simulation.began < 10.0
 
 
 def test_a_deadline_and_the_time_of_a_call_end_a_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
