@@ -51,7 +51,7 @@ from app.policy.file import NO_POLICY, Policy, PolicyError
 from app.policy.watch import PolicyWatch
 from app.prices import PriceList
 from app.search.index import IndexStats
-from app.search.opening import open_index, open_vectors
+from app.search.opening import check_store, open_index, open_vectors
 from app.search.vector_store import OpenVectors
 from app.serving.changes import ModelChanges
 from app.serving.loading import LoadError, ModelLoader
@@ -85,6 +85,7 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
     """Load the policy and the models; raises `LoadError`."""
     try:
         check_names()
+        check_store(settings)
         policy = read_policy(settings)
         foreign_topics(policy)  # a schema that cannot be used is no reason to join the group
         embedder = load_embedder(settings.embedder, background=True) if settings.has_index else None

@@ -32,6 +32,7 @@ _OWN = {
     "gateway": "app.commands.gateway:gateway",
     "local": "app.commands.local:local",
     "model": "app.commands.model:model",
+    "plugins": "app.commands.plugins:plugins",
     "policy": "app.commands.policy:policy",
     "schema": "app.commands.schema:schema",
     "search": "app.commands.search:search",

@@ -18,10 +18,11 @@ from app.foreign.avro import avro_reader, avro_writer
 from app.foreign.framing import Decode, Decoded, Read, by_id, frame, of_one
 from app.foreign.mapping import value_of
 from app.foreign.passed import Passed, source_paths, values_of
+from app.foreign.plugged_format import PluggedFormat
 from app.foreign.protobuf import protobuf_reader, protobuf_writer
 from app.foreign.samples import samples_of
 from app.policy.file import Policy, PolicyError
-from app.policy.foreign import EgressRules, IntakeRules
+from app.policy.foreign import OWN_FORMATS, EgressRules, IntakeRules
 from app.wire import json_codec
 from app.wire.error import ErrorCode, WireError
 from app.wire.ids import is_text
@@ -113,6 +114,8 @@ def _is_whole(value: str | float) -> bool:
 
 def encoder_of(rules: EgressRules) -> Encode:
     """How to write the records of an egress. Raises `PolicyError` for a schema that cannot be used, or does not fit."""
+    if rules.format not in OWN_FORMATS:
+        return _sampled(rules, PluggedFormat(rules.format, _path_of(rules)).encode, rules.format)
     if rules.format == "json":
         return json_codec.encode
     named = rules.schema if isinstance(rules.schema, dict) else {"": rules.schema or ""}
@@ -128,18 +131,29 @@ def encoder_of(rules: EgressRules) -> Encode:
     def encode(values: Mapping[str, Any]) -> bytes:
         return before + write({name: value_of(one) for name, one in values.items()})
 
+    return _sampled(rules, encode, f"schema {path}")
+
+
+def _sampled(rules: EgressRules, encode: Encode, about: str) -> Encode:
+    """Raise `PolicyError` unless it can write what an egress may have to."""
     for what, own in samples_of(rules):
         try:
             encode(values_of(rules, own, Passed()))
         except MalformedError as error:
-            raise PolicyError(f"schema {path}: cannot hold {what}: {error}") from None
+            raise PolicyError(f"{about}: cannot hold {what}: {error}") from None
     return encode
+
+
+def _path_of(rules: IntakeRules | EgressRules) -> str | None:
+    return rules.schema if isinstance(rules.schema, str) else None
 
 
 def decoder_of(rules: IntakeRules, others: Collection[str] = ()) -> Decode:
     """How to read the records of an intake; `others`: fields that egresses repeat. Raises `PolicyError` for a schema
     that cannot be used, or has none of these.
     """
+    if rules.format not in OWN_FORMATS:
+        return PluggedFormat(rules.format, _path_of(rules)).decode
     if rules.format == "json":
         return decode_json
     paths, known = rules.paths.union(others), set[str]()

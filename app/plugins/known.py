@@ -12,6 +12,8 @@ from types import MappingProxyType
 
 from parley_client.plugins.discovery import Kind, Plugin, PluginError, installed
 
+from models.tools.forms import FORMATS
+
 _OWN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
     {
         Kind.ENGINES: {
@@ -20,11 +22,12 @@ _OWN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
             "paced": "app.serving.loading:paced_models",
             "openai": "app.serving.loading:remote_model",
         },
-        Kind.STORES: {"milvus": "app.search.milvus.store:open_milvus"},
+        Kind.STORES: {"milvus": "app.search.opening:open_milvus"},
+        Kind.TOOL_FORMATS: dict.fromkeys(FORMATS, "models.tools.forms:FORMATS"),
         Kind.RECORD_FORMATS: {
-            "json": "app.foreign.formats:json_format",
-            "avro": "app.foreign.formats:avro_format",
-            "protobuf": "app.foreign.formats:protobuf_format",
+            "json": "app.foreign.formats:decode_json",
+            "avro": "app.foreign.avro:avro_reader",
+            "protobuf": "app.foreign.protobuf:protobuf_reader",
         },
     }
 )

@@ -11,7 +11,8 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,7 +24,6 @@ from models.interface.unexpected import type_and_line
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Work = Callable[[], Awaitable[T] | T]
 
 
 class PluginFailedError(Exception):
@@ -52,7 +52,7 @@ class PluginRoom:
         self._bound_s = bound_s
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def call(self, work: Work[T]) -> T:
+    async def call(self, work: Callable[[], Any]) -> Any:
         """What it makes of a call. Raises `PluginFailedError`, and `Refused` if it says so."""
         began = asyncio.get_running_loop().time()
         try:
@@ -72,14 +72,15 @@ class PluginRoom:
             self.calls.refused += 1
             raise error
         self.fail(error)
-        raise PluginFailedError(f"the plug-in {self.plugin.name} failed on this request ({type(error).__name__})")
+        why = f"failed on this request ({type(error).__name__})"
+        raise PluginFailedError(f"the plug-in {self.plugin.name} {why}") from error
 
     def fail(self, error: BaseException) -> None:
         """Count and log what it has raised."""
         self.calls.failed += 1
         log.error("the plug-in %s failed: %s", self.plugin, type_and_line(error))
 
-    def begin(self, work: Work[Any]) -> None:
+    def begin(self, work: Callable[[], Any]) -> None:
         """A call that nobody waits for, within the same bound. Its errors are logged."""
 
         async def bounded() -> None:
@@ -90,7 +91,7 @@ class PluginRoom:
         _begun.add(task)
         task.add_done_callback(_begun.discard)
 
-    async def close(self, work: Work[Any]) -> None:
+    async def close(self, work: Callable[[], Any]) -> None:
         """Let it close, and end its thread; a thread that hangs ends with the process."""
         with suppress(PluginFailedError, Refused):
             await self.call(work)
@@ -98,7 +99,7 @@ class PluginRoom:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop = None
 
-    async def _contained(self, work: Work[T]) -> tuple[Any, BaseException | None]:
+    async def _contained(self, work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         if not self.threaded:
             return await _outcome(work)
         if self._loop is None:
@@ -108,10 +109,40 @@ class PluginRoom:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_outcome(work), self._loop))
 
 
+class BriefCalls:
+    """Calls that the event loop waits for: on a thread of their own, within `brief_s`. A thread that hangs is left, and
+    after `_MOST_HUNG` of them nothing is called any more.
+    """
+
+    brief_s = 1.0
+
+    def __init__(self, plugin: Plugin) -> None:
+        self._plugin = plugin
+        self._thread: ThreadPoolExecutor | None = None
+        self._hung = 0
+
+    def call(self, work: Callable[[], T]) -> T:
+        """What it makes of a call; raises what it raises, and `PluginFailedError` if it is late."""
+        if not PluginRoom.threaded:
+            return work()
+        if self._hung >= _MOST_HUNG:
+            raise PluginFailedError(f"the plug-in {self._plugin.name} hangs; restart its worker")
+        self._thread = self._thread or ThreadPoolExecutor(1, f"plug-in {self._plugin.name}")
+        try:
+            return self._thread.submit(work).result(self.brief_s)
+        except TimeoutError:
+            self._hung += 1
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._thread = None
+            log.error("the plug-in %s has not answered within %g s", self._plugin, self.brief_s)
+            raise PluginFailedError(f"the plug-in {self._plugin.name} did not answer in time") from None
+
+
+_MOST_HUNG = 8
 _begun: set[asyncio.Task[None]] = set()
 
 
-async def _outcome(work: Work[T]) -> tuple[Any, BaseException | None]:
+async def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     """Nothing that it raises leaves it: what ends a thread or a process would end others, too."""
     try:
         result = work()

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
+from parley_client.plugins.discovery import Kind, PluginError
 
+from app.plugins.known import known
 from app.policy.agents import AgentRules
 from app.policy.foreign import EgressRules, IntakeRules
 from app.policy.guard_rules import GuardRules
@@ -23,6 +25,9 @@ AUTO_MODEL = "auto"
 """A request that names this model is routed like one that names none: OpenAI's clients have to name a model."""
 
 
+OWN_ENGINES = frozenset({"torch", "vllm", "paced", "openai"})
+
+
 class PolicyError(Exception):
     """The policy cannot be used; the message is one line that names the file."""
 
@@ -34,11 +39,12 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     `model` is the name that the servers know, `api_key_env` the environment variable with their key. A server of the
     dialect `vllm` takes vLLM's parameters, too, and can continue an answer: a sampled one with other words, or not at
     all if `redraws` is false. `azure` is Azure OpenAI's REST API of an `api_version`, with a resource's endpoint as URL
-    and a deployment as model; `triton` is the OpenAI frontend of NVIDIA's Triton.
+    and a deployment as model; `triton` is the OpenAI frontend of NVIDIA's Triton. `settings` are those of an engine of
+    another package.
     """
 
     path: str | None = None
-    engine: Literal["torch", "vllm", "paced", "openai"] = "torch"
+    engine: str = "torch"
     urls: tuple[str, ...] = ()
     model: str | None = None
     api_key_env: str | None = None
@@ -58,15 +64,25 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     quantize: str | None = None
     products: str | None = None
     tool_format: str | None = None
+    settings: dict[str, Any] = {}
 
     @property
     def options(self) -> dict[str, Any]:
         """The settings that this model has of its own."""
-        names = [name for name in self.__struct_fields__ if name not in {"path", "engine", "memory_share", *_REMOTE}]
+        names = [
+            name
+            for name in self.__struct_fields__
+            if name not in {"path", "engine", "memory_share", "settings", *_REMOTE}
+        ]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
+        if self.is_plugged:
+            yield from self._of_plugin()
+            return
+        if self.settings:
+            yield Mistake("settings engine", "settings is for an engine of another package")
         share = self.memory_share
         if share is not None and (self.engine != "torch" or not 0 < share < 1):
             yield Mistake("memory_share engine", "memory_share is for engine = 'torch', above 0 and below 1")
@@ -76,6 +92,30 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             if (why := option_mistake(name, value)) is not None:
                 yield Mistake(name, f"{name} {why}")
         yield from self._of_servers() if self.engine == "openai" else self._of_files()
+
+    @property
+    def is_plugged(self) -> bool:
+        """Whether another package brings its engine."""
+        return self.engine not in OWN_ENGINES
+
+    @property
+    def has_files(self) -> bool:
+        """Whether this machine loads it."""
+        return not self.is_plugged and self.engine != "openai"
+
+    def _of_plugin(self) -> Iterator[Mistake]:
+        try:
+            names = known(Kind.ENGINES)
+        except PluginError as error:
+            yield Mistake("engine", f"engine: {error}")
+            return
+        if self.engine not in names:
+            valid = ", ".join(f'"{one}"' for one in names)
+            yield Mistake("engine", f'engine: is "{self.engine[:60]}"; valid are {valid}')
+            return
+        others = [name for name in ("path", "memory_share", *_REMOTE) if getattr(self, name)]
+        for name in sorted([*self.options, *others]):
+            yield Mistake(f"{name} engine", f"{name} does not apply to engine = '{self.engine}'; it has settings")
 
     def _of_files(self) -> Iterator[Mistake]:
         if not self.path:

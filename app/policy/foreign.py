@@ -8,7 +8,9 @@ from dataclasses import fields
 from typing import Any, Literal
 
 import msgspec
+from parley_client.plugins.discovery import Kind, PluginError
 
+from app.plugins.known import known
 from app.policy.constants import constant_mistakes
 from app.policy.mistakes import Mistake, unknown_names
 from app.policy.templates import TemplateError, parts_of, paths_of
@@ -41,7 +43,7 @@ _OBJECTS = {
 }
 
 
-Format = Literal["json", "avro", "protobuf"]
+OWN_FORMATS = ("json", "avro", "protobuf")
 
 
 class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,7 +65,7 @@ class IntakeRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tenant: str | None = None
     constants: dict[str, Any] = {}
     templates: dict[str, str] = {}
-    format: Format = "json"
+    format: str = "json"
     schema: str | dict[str, str] | None = None
     message: str | None = None
 
@@ -143,7 +145,7 @@ class EgressRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     per: Literal["answer", "token"] = "answer"
     on: tuple[Literal["done", "error"], ...] = ("done",)
     intake: str | None = None
-    format: Format = "json"
+    format: str = "json"
     schema: str | dict[str, str] | None = None
     message: str | None = None
 
@@ -210,6 +212,9 @@ def foreign_mistakes(
 
 def format_mistakes(rules: IntakeRules | EgressRules) -> Iterator[Mistake]:
     """What is wrong with the format and its schema, without a look at the file."""
+    if rules.format not in OWN_FORMATS:
+        yield from _of_plugin(rules)
+        return
     if (rules.schema is None) != (rules.format == "json"):
         yield Mistake("schema format", "schema: is for format = 'avro' or 'protobuf', and both need it")
     ids = rules.schema if isinstance(rules.schema, dict) else {"0": ""}
@@ -217,6 +222,20 @@ def format_mistakes(rules: IntakeRules | EgressRules) -> Iterator[Mistake]:
         yield Mistake("schema", "schema: a table has ids of schemas, which are numbers, and their files")
     if (rules.message is None) != (rules.format != "protobuf"):
         yield Mistake("message format", "message: is for format = 'protobuf', which needs it")
+
+
+def _of_plugin(rules: IntakeRules | EgressRules) -> Iterator[Mistake]:
+    """Its package is installed wherever the policy is read."""
+    try:
+        names = known(Kind.RECORD_FORMATS)
+    except PluginError as error:
+        yield Mistake("format", f"format: {error}")
+        return
+    if rules.format not in names:
+        valid = ", ".join(f'"{one}"' for one in names)
+        yield Mistake("format", f'format: is "{rules.format[:60]}"; valid are {valid}')
+    if isinstance(rules.schema, dict) or rules.message is not None:
+        yield Mistake("schema message format", "schema: is one file for a format of another package, without a message")
 
 
 def _topic_mistakes(topic: str) -> Iterator[Mistake]:

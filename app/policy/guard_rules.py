@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -48,7 +48,8 @@ class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     `prompt` and `answer` say what happens to a text of a category: `block` ends the answer as `filtered`, `flag` notes
     the category in the turn and the audit. `profanity` and `injection` are built in; others are labels of the
-    `classifier`, a folder with a text classifier of Hugging Face, or categories of the `moderation` server. A text
+    `classifier`, a folder with a text classifier of Hugging Face, categories of the `judges` of other packages, each a
+    table with its settings, or those of the `moderation` server. A text
     belongs to a category if its score is at least the threshold, by default the judge's own.
     """
 
@@ -65,6 +66,7 @@ class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     thresholds: dict[str, float] = {}
     moderation: ModerationServer | None = None
     classifier: str | None = None
+    judges: dict[str, dict[str, Any]] = {}
 
     @property
     def masks(self) -> bool:
@@ -111,9 +113,9 @@ class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for name in sorted({UNJUDGED, TOO_MANY} & categories):
             yield Mistake("", f"{name} means that there is no verdict; it cannot be judged")
         others = sorted(categories - {PROFANITY, INJECTION})
-        if others and self.moderation is None and self.classifier is None:
+        if others and self.moderation is None and self.classifier is None and not self.judges:
             yield Mistake(
-                "classifier moderation",
+                "classifier moderation judges",
                 f"{', '.join(others)}: needs a classifier or a moderation server; without: {PROFANITY}, {INJECTION}",
             )
         for name in sorted(self.thresholds.keys() - categories):

@@ -2,7 +2,7 @@
 
 Two questions matter: may the same call succeed later (`IndexAwayError`), or is the call itself wrong
 (`IndexRefusedError`)? An unknown error counts as the former: writing a row late is better than losing it.
-Another database is a class like `milvus.store.MilvusStore`, and its line in `open_vectors` (opening.py).
+Another database is a plug-in (plugged_store.py), or a class like `MilvusStore` with its line in opening.py.
 """
 
 from __future__ import annotations

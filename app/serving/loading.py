@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+from parley_client.plugins.discovery import Kind, PluginError
 from pydantic import ValidationError
 
+from app.plugins.known import named
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, ModelSpec, Policy
 from app.process.tune_interpreter import uncollected
 from app.serving.engine_choice import with_chosen_engine
+from app.serving.plugged_engine import plugged_model
 from app.settings import Settings
 from models.files.adapter_folders import adapter_folders, check_adapter_folders
 from models.files.checkpoint import check_folder
@@ -121,21 +125,33 @@ class ModelLoader:
         wanted = _all_wanted(self._settings, policy)
         new = [one for one in wanted if one.files not in local]
         reserved = sum(one.share or 0.0 for one, _ in local.values())
-        torch = iter(_torch([one for one in new if one.engine == "torch"], self._on_fatal, reserved))
-        others: dict[str, Callable[[_Wanted], list[ServedModel]]] = {
-            "paced": _paced,
-            "vllm": partial(_vllm, on_fatal=self._on_fatal),
-        }
-        fresh = {one.files: next(torch) if one.engine == "torch" else others[one.engine](one) for one in new}
+        torch = iter(torch_models([one for one in new if one.engine == "torch"], self._on_fatal, reserved))
+        fresh = {one.files: next(torch) if one.engine == "torch" else self._alone(one) for one in new}
         kept = {
             one.files: (one, fresh[one.files] if one in new else _renamed(one, *local[one.files])) for one in wanted
         }
         remotes: dict[Hashable, ServedModel] = {}
         for name, spec in policy.models.items():
-            if spec.engine == "openai":
-                key = (name, spec, name in policy.fallback.chain)
-                remotes[key] = self._kept.remote.get(key) or _remote(name, spec, self._settings, policy)
+            if not spec.has_files:
+                key = (name, msgspec.json.encode(spec), name in policy.fallback.chain)
+                remotes[key] = self._kept.remote.get(key) or _elsewhere(name, spec, self._settings, policy)
         return LoadedModels(kept, remotes)
+
+    def _alone(self, wanted: _Wanted) -> list[ServedModel]:
+        load: Callable[..., list[ServedModel]] = named(Kind.ENGINES, wanted.engine).load()
+        return load(wanted, self._on_fatal)
+
+
+def _elsewhere(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> ServedModel:
+    """A model whose files this process does not load."""
+    try:
+        plugin = named(Kind.ENGINES, spec.engine)
+        if spec.is_plugged:
+            return plugged_model(name, plugin, spec.settings, settings)
+        load: Callable[..., ServedModel] = plugin.load()
+    except PluginError as error:
+        raise LoadError(f"policy: models.{name}: {error}") from None
+    return load(name, spec, settings, policy)
 
 
 def _renamed(wanted: _Wanted, before: _Wanted, models: Sequence[ServedModel]) -> list[ServedModel]:
@@ -149,7 +165,7 @@ def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
     groups: dict[tuple[Settings, float | None], list[str]] = {}
     same: list[str] = []
     for name, spec in policy.models.items():
-        if spec.engine == "openai":
+        if not spec.has_files:
             continue
         if spec.engine == settings.engine and spec.path == settings.model and not spec.options:
             same.append(name)
@@ -184,9 +200,10 @@ def own_settings(settings: Settings, name: str, spec: ModelSpec) -> Settings:
         raise LoadError(f"policy: models.{name}.{field}: {first['msg']}") from None
 
 
-def _paced(wanted: _Wanted) -> list[ServedModel]:
+def paced_models(wanted: _Wanted, on_fatal: Callable[[str], None]) -> list[ServedModel]:
     from models.served.paced import NAME, paced
 
+    del on_fatal
     model = paced(wanted.settings.paced_tokens_per_s, wanted.settings.model if wanted.is_from_policy else NAME)
     own = frozenset[str]() if wanted.is_from_policy else model.names | {wanted.settings.model}
     return [dataclasses.replace(model, names=own | wanted.names)]
@@ -196,7 +213,7 @@ _IMPATIENT_S = 1.0
 """How long a request waits for a server to come back if another model of the fallback chain could answer."""
 
 
-def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> ServedModel:
+def remote_model(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> ServedModel:
     from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
     from models.remote.answer import text_of
     from models.remote.engine import ABSENT
@@ -224,7 +241,7 @@ def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> S
     return ServedModel(engine, prompts, GenerationDefaults(), names, text_of, continues=vllm, redraws=redraws)
 
 
-def _torch(
+def torch_models(
     wanted: Sequence[_Wanted], on_fatal: Callable[[str], None], reserved: float = 0.0
 ) -> list[list[ServedModel]]:
     """Each model, followed by its adapters; raises `LoadError`. `reserved`: the shares of the loaded models."""
@@ -277,7 +294,7 @@ def _load(settings: Settings) -> Callable[..., Checkpoint]:
     )
 
 
-def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> list[ServedModel]:
+def vllm_models(wanted: _Wanted, on_fatal: Callable[[str], None]) -> list[ServedModel]:
     settings = wanted.settings
     from models.checkpoints.loading import describe_checkpoint
     from models.files.adapters import AdapterError, AdapterFiles

@@ -16,6 +16,9 @@ class ConversationSettings(BaseSettings):
     embedder: str = Field(
         "minilm", min_length=1, description="`minilm`, a folder, a Hugging Face name, or `none`: no index"
     )
+    store: str = Field(
+        "milvus", min_length=1, description="vector store of the history: `milvus`, or the name of a plug-in"
+    )
     milvus_uri: str = Field("http://127.0.0.1:19530", description="Milvus server")
     milvus_token: str = Field("", description="Milvus token, if the server requires one", repr=False)
     milvus_collection: str = Field("turns", min_length=1, description="collection of the history")

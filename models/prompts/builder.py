@@ -34,7 +34,8 @@ from models.text.control_tokens import control_tokens, sources
 from models.text.plain_dialogue import PlainStart, plain_prompt
 from models.text.reasoning import THINK, Reasoning, tags_of
 from models.tools.format import ToolFormat
-from models.tools.forms import FORMATS, bound
+from models.tools.forms import bound
+from models.tools.plugged import form_named
 from models.tools.rendering import RESULT_MARK, clean_json, described
 from models.tools.tool import ModelTool
 
@@ -129,7 +130,7 @@ class PromptBuilder:
     """Renders conversations for one checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint, memory_turns: int = 10, tool_format: str = "") -> None:
-        """`tool_format`: a name of `FORMATS`; empty means the form that the chat template shows."""
+        """`tool_format`: one of `form_names`; empty means the form that the chat template shows."""
         self._tokenizer = checkpoint.tokenizer
         self._template = ChatTemplate(self._tokenizer)
         self._context_length = checkpoint.context_length
@@ -139,7 +140,7 @@ class PromptBuilder:
         self._tags = tags or THINK
         tokens = control_tokens(self._tokenizer)
         self.report: TemplateReport = report_of(self._tokenizer, self.tried, has_form=bool(tool_format))
-        form = FORMATS[tool_format] if tool_format else self.report.form
+        form = form_named(tool_format) if tool_format else self.report.form
         self.tool_format: ToolFormat = bound(form, tokens.tags, self._tags.end if self.features.opens_thinking else "")
         self.tool_marker: int | None = tokens.tags.get(form.trigger)
         self.has_single_calls = not self.features.several_calls

@@ -11,6 +11,7 @@ from app.features.guard.judges.classifier import ClassifierJudge
 from app.features.guard.judges.endpoint import EndpointJudge
 from app.features.guard.judges.injection import InjectionJudge
 from app.features.guard.judges.judge import Judge, JudgeError
+from app.features.guard.judges.plugged import PluggedJudge
 from app.features.guard.judges.profanity import ProfanityJudge
 from app.features.guard.remembered import Remembered
 from app.features.guard.turns import Asker, FairOrder
@@ -75,7 +76,7 @@ class Judges:
 
     async def close(self) -> None:
         for judge in self._judges:
-            if isinstance(judge, EndpointJudge):
+            if isinstance(judge, EndpointJudge | PluggedJudge):
                 await judge.close()
 
     async def _reached(self, judge: Judge, texts: Sequence[str], names: frozenset[str], asker: Asker) -> frozenset[str]:
@@ -121,7 +122,12 @@ def _judges_of(rules: GuardRules, embedder: Embeds | None) -> Iterator[tuple[Jud
         labels = classifier.labels
         yield classifier, left & {*labels}
         left -= {*labels}
+    for name, settings in rules.judges.items():
+        judge = PluggedJudge(name, settings)
+        labels += judge.categories
+        yield judge, left & {*judge.categories}
+        left -= {*judge.categories}
     if left and rules.moderation is None:
-        raise JudgeError(f"no judge knows {', '.join(sorted(left))}; the classifier knows {', '.join(labels)}")
+        raise JudgeError(f"no judge knows {', '.join(sorted(left))}; those of the policy know {', '.join(labels)}")
     if left and rules.moderation is not None:
         yield EndpointJudge(rules.moderation, rules.timeout_s), left

@@ -15,7 +15,7 @@ from parley_client.plugins.features import Answered, Asked, Decision, Feature, P
 from parley_client.plugins.judges import Judge
 from parley_client.plugins.limits import BOUND_S, MOST_DECISION_BYTES, Refused
 from parley_client.plugins.record_formats import NotReadable, RecordFormat
-from parley_client.plugins.stores import Found, Search, Store, StoreAway, StoreOptions
+from parley_client.plugins.stores import Found, Search, Store, StoreOptions
 from parley_client.plugins.tool_formats import ToolFormat
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "Refused",
     "Search",
     "Store",
-    "StoreAway",
     "StoreOptions",
     "ToolFormat",
     "installed",

@@ -39,9 +39,9 @@ class Engine(Protocol):
         """`settings` is the table `[models.NAME.settings]`. Raise any error for what cannot be used."""
 
     def write(self, job: EngineJob) -> AsyncIterator[str]:
-        """The answer in pieces of text, each counted as one token, at most `max_tokens` of them; its end is the end of
-        the answer. Closed early if nobody reads it any more. Raise any error for what fails: the next model of the
-        fallback chain goes on.
+        """The answer in pieces of text, of at most `max_tokens` tokens with `written`; their end is that of the answer.
+        Closed early if nobody reads it any more. Raise any error for what fails: the next model of the fallback chain
+        goes on.
         """
         raise NotImplementedError
 

@@ -11,7 +11,7 @@ class NotReadable(Exception):  # noqa: N818 - what happened, as the dead letter 
 
 
 class RecordFormat(Protocol):
-    """Called on the worker's event loop, some thousand times a second: it neither waits nor keeps anything."""
+    """The worker waits for it, some thousand times a second, and for a second at most: it keeps nothing."""
 
     def __init__(self, schema: str | None) -> None:
         """`schema` is the path of the policy's `schema`, if it has one. Raise any error for what cannot be used."""

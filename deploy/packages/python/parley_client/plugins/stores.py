@@ -2,7 +2,7 @@
 
 A turn is written at least once, in any order, and by a former owner of its partition, too, whose call may land late.
 An erasure is repeated until such calls have landed. So rows are replaced by their `turn_id`, and `erase` deletes by
-what the rows say.
+what the rows say. After an error the same call is made again, until it passes; a `ValueError` says that it never will.
 """
 
 from __future__ import annotations
@@ -10,10 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
-
-
-class StoreAway(Exception):  # noqa: N818 - what happened, as the log says it
-    """It does not answer now: the same call is made again. Any other error says that the call itself is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +66,10 @@ class Found:
 
 
 class Store(Protocol):
-    """One in each worker, gateway and command that searches. A row is a dictionary: `turn_id` (its key), `user_id`,
-    `conversation_id`, `request_id`, `role` (`user` or `assistant`), `text`, `tenant`, `model_version` (texts),
-    `created_at`, `asked_at` (Unix milliseconds), `embedding` (floats, length 1).
+    """Each worker has two, gateways and commands that search have one; they share what is stored.
+
+    A row is a dictionary: `turn_id` (its key), `user_id`, `conversation_id`, `role` (`user` or `assistant`), `text`,
+    `tenant`, `model_version` (texts), `created_at`, `asked_at` (Unix milliseconds), `embedding` (floats, length 1).
     """
 
     def __init__(self, options: StoreOptions) -> None:
