@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from models.kernels.schemas import NumberForm
+from models.weights.threads import computing_threads
 
 PAGE = 16
 SCALE = 0.25
@@ -65,22 +66,12 @@ def attend(kernels, form, joined, keys, values, positions, groups, tables, windo
     return out
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("window", "cap"), [(0, 0.0), (7, 0.0), (1, 0.0), (20, 3.0), (400, 0.0)])
 @pytest.mark.parametrize(
     ("queries", "kv", "size", "tile"),
     [(4, 1, 32, 4), (4, 2, 16, 8), (3, 3, 24, 16), (7, 1, 10, 2), (4, 1, 136, 3), (2, 1, 64, 1), (1, 1, 200, 16)],
 )
-def test_attention(kernels, chance, form, queries, kv, size, tile, window, cap, threads):
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        check_attention(kernels, chance, form, queries, kv, size, tile, window, cap)
-    finally:
-        torch.set_num_threads(before)
-
-
-def check_attention(kernels, chance, form, queries, kv, size, tile, window, cap):
+def test_attention(kernels, chance, form, queries, kv, size, tile, window, cap):
     keys, values = (torch.full((20, PAGE, kv, size), math.nan, dtype=dtypes_of(form)[1]) for _ in range(2))
     one, other, third = (
         Sequence(chance, form, length, first, queries, kv, size) for length, first in ((37, 1), (90, 5), (16, 12))
@@ -93,17 +84,18 @@ def check_attention(kernels, chance, form, queries, kv, size, tile, window, cap)
     positions = [89, 36, *range(20, 30), *range(16)]
     tables = [[*other.pages, *one.pages, *[0] * 3], one.pages, third.pages]
     groups = [(0, 2, 1), (2, 1, 10), (12, 1, 16)]
-    found = attend(kernels, form, joined, keys, values, positions, groups, tables, window, cap, tile)
     tokens = [(other, 89), (one, 36), *((one, at) for at in range(20, 30)), *((third, at) for at in range(16))]
     expected = torch.stack([sequence.expected(at, window, cap) for sequence, at in tokens])
     close = 8e-3 if form is NumberForm.BFLOAT16 else 5e-6
-    torch.testing.assert_close(found.double(), expected, rtol=close, atol=close)
+    for threads in (1, 2):
+        with computing_threads(threads):
+            found = attend(kernels, form, joined, keys, values, positions, groups, tables, window, cap, tile)
+            torch.testing.assert_close(found.double(), expected, rtol=close, atol=close)
 
-    for row in (0, 1, 5, 12, 20, 27):
-        sequence, at = tokens[row]
-        alone = attend(
-            kernels, form, sequence.joined[at : at + 1], keys, values, [at], [(0, 1, 1)], [sequence.pages], window, cap
-        )
-        assert torch.equal(alone[0], found[row]), row
-    whole = attend(kernels, form, one.joined, keys, values, range(37), [(0, 1, 37)], [one.pages], window, cap)
-    assert torch.equal(whole[20:30], found[2:12])
+            for row in (0, 1, 5, 12, 20, 27):
+                sequence, at = tokens[row]
+                lone, place = sequence.joined[at : at + 1], [(0, 1, 1)]
+                alone = attend(kernels, form, lone, keys, values, [at], place, [sequence.pages], window, cap)
+                assert torch.equal(alone[0], found[row]), row
+            whole = attend(kernels, form, one.joined, keys, values, range(37), [(0, 1, 37)], [one.pages], window, cap)
+            assert torch.equal(whole[20:30], found[2:12])
