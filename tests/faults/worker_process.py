@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 from app.local.ports import free_port
 from app.settings import Settings
 from tests.environment import environment_of
+from tests.warm_start import started
 
 FAUST = Path(sys.executable).with_name("faust")
 ROOT = Path(__file__).parents[2]
@@ -60,9 +61,11 @@ class WorkerProcess:
         if self.plug is not None:
             name, at = self.plug
             command = [sys.executable, "-m", "tests.faults.plugs", name, str(at), "--", *arguments]
+        # What a library reads when it is imported has to be there by then.
+        start = subprocess.Popen if self._environment else started
         with self.log.open("ab") as log:
             self._began_at = log.tell()
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.log.parent)
+            self._process = start(command, stdout=log, stderr=log, env=environment, cwd=self.log.parent)
         return self
 
     def wait_owning(self, partitions: int, since: int = 0) -> None:

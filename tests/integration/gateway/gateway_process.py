@@ -15,6 +15,7 @@ import httpx
 from app.local.ports import free_port
 from app.settings import Settings
 from tests.environment import environment_of
+from tests.warm_start import started
 from tests.with_constants import command_with
 
 START_TIMEOUT_S = 120.0
@@ -54,7 +55,7 @@ class GatewayProcess:
             command = command_with(self._constants, "parley", "gateway")
             environment["PYTHONPATH"] = str(ROOT)
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.log.parent)
+            self._process = started(command, stdout=log, stderr=log, env=environment, cwd=self.log.parent)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:

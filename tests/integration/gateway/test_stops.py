@@ -22,11 +22,19 @@ from app.settings import Settings
 from tests.conftest import NewSettings
 from tests.environment import environment_of
 from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.warm_start import warm_starts
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 ALARMS = re.compile(r"ERROR|CRITICAL|Traceback|Warning\b|Exception|Aborted|never awaited|never retrieved")
 READERS = 4
 Start = Callable[[Settings], GatewayProcess]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def starts() -> Iterator[None]:
+    """Cold, as a start is stopped here, too."""
+    with warm_starts(on=False):
+        yield
 
 
 @pytest.fixture

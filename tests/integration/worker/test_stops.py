@@ -16,6 +16,7 @@ from app.local.ports import free_port
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings
+from tests.warm_start import warm_starts
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 ALARMS = re.compile(
@@ -23,6 +24,13 @@ ALARMS = re.compile(
     r"|could not close everything|(Attribute|Type|Name|Key|Index|Value|Assertion|Runtime)Error"
 )
 NewWorker = Callable[..., WorkerProcess]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def starts() -> Iterator[None]:
+    """Cold, as a start is stopped here, too."""
+    with warm_starts(on=False):
+        yield
 
 
 @pytest.fixture
