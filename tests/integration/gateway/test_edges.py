@@ -40,7 +40,7 @@ def gateway(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 async def guarded(gateway: GatewayProcess) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
         yield http
 
 
@@ -80,7 +80,7 @@ async def test_a_user_that_asks_too_much_is_told_when_to_come_again(guarded: htt
 async def test_with_keys_the_metrics_are_on_a_port_of_their_own(new_settings: NewSettings, tmp_path: Path) -> None:
     settings = await new_settings(gateway_api_keys="key-of-nina-0123=nina")
     with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
-        async with httpx.AsyncClient(timeout=30) as http:
+        async with httpx.AsyncClient(timeout=60) as http:
             assert (await http.get(f"{gateway.url}/metrics", headers=NINA)).status_code == 404
             assert (await http.get(f"{gateway.url}/healthz")).status_code == 200
             stats = (await http.get(gateway.metrics_url)).text
@@ -132,7 +132,7 @@ async def open_edge(settings: Settings, tmp_path: Path) -> AsyncIterator[Gateway
 
 
 async def test_what_is_no_request_is_refused_in_one_form(open_edge: GatewayProcess) -> None:
-    async with httpx.AsyncClient(base_url=open_edge.url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=open_edge.url, timeout=60) as http:
         refused = {
             "not JSON": (
                 await http.post("/v1/requests", content="{", headers={"content-type": "application/json"}),
@@ -176,7 +176,7 @@ async def test_what_is_no_request_is_refused_in_one_form(open_edge: GatewayProce
 
 
 async def test_sigterm_ends_it_cleanly_and_cuts_streams_without_an_end(open_edge: GatewayProcess) -> None:
-    async with httpx.AsyncClient(base_url=open_edge.url, timeout=30) as http:
+    async with httpx.AsyncClient(base_url=open_edge.url, timeout=60) as http:
         request_id = (await http.post("/v1/requests", json={"prompt": "no worker answers"})).json()["request_id"]
         async with http.stream("GET", f"/v1/requests/{request_id}/events") as stream:
             lines = stream.aiter_lines()

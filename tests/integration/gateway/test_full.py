@@ -42,7 +42,7 @@ async def test_requests_that_could_not_begin_in_time_are_refused_until_they_coul
 ) -> None:
     settings: Settings = await new_settings(partitions=1, max_in_flight=3, gateway_start_s=2.0)
     with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
-        async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
             # No worker answers: requests up to the limit are accepted, and later ones are not.
             assert [(await asked(http, "nina")).status_code for _ in range(5)] == [202] * 5
             async with asyncio.timeout(120):
@@ -92,7 +92,7 @@ async def test_the_users_of_a_tenant_share_what_it_may_ask(new_settings: NewSett
     policy.write_text("[tenants.acme]\nrequests_per_min = 4\n")
     settings = await new_settings(gateway_api_keys="key-of-acme-01234=acme/*,key-of-other-0123=other/*", policy=policy)
     with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
-        async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as http:
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
             http.headers["Authorization"] = "Bearer key-of-acme-01234"
             replies = [await asked(http, user) for user in ("nina", "omar", "nina", "omar", "lena")]
             assert [reply.status_code for reply in replies] == [202, 202, 202, 202, 429]

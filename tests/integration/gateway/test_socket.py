@@ -209,7 +209,7 @@ async def test_a_connection_ends_with_its_token(guarded: GatewayProcess) -> None
 async def test_a_stream_ends_with_its_token_and_without_an_end(guarded: GatewayProcess) -> None:
     token = jwt.encode({"sub": "lena", "exp": time.time() - 7}, SECRET)
     headers = {"Authorization": f"Bearer {token}"}
-    async with httpx.AsyncClient(base_url=guarded.url, headers=headers, timeout=30) as http, asyncio.timeout(120):
+    async with httpx.AsyncClient(base_url=guarded.url, headers=headers, timeout=60) as http, asyncio.timeout(120):
         request_id = (await http.post("/v1/requests", json={"prompt": "no worker answers"})).json()["request_id"]
         async with http.stream("GET", f"/v1/requests/{request_id}/events") as stream:
             with contextlib.suppress(httpx.RemoteProtocolError):

@@ -63,7 +63,7 @@ NOW = ASKED_AT + 1000
 SETTINGS = Settings(_env_file=None, max_tokens=6)
 WEATHER = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
 _EPOCH = 5
-_DEADLINE_S = 5
+_DEADLINE_S = 60
 
 Prepare = Callable[[InFlight], None]
 

@@ -41,7 +41,7 @@ class Bench:
 
     async def begin(self, stage: Attempting, index: int = 0) -> None:
         stage.run.answer.index = index
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await stage._begin()
 
 

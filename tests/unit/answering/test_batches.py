@@ -39,7 +39,7 @@ async def test_job_that_the_engine_cannot_take_does_not_take_its_batch_with_it()
         async with batches.stream(0, engine, job, inflight_of()) as stream:
             return len([event async for event in stream])
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         good, bad, other = await asyncio.gather(answer((1,)), answer(()), answer((2,)), return_exceptions=True)
     assert isinstance(bad, IndexError)
     assert cast(Any, good) >= 1

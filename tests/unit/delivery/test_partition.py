@@ -80,7 +80,7 @@ class Bench:
         return self.begun[-1]
 
     async def until(self, state: State) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.partition.state is not state:
                 await asyncio.sleep(0)
 

@@ -39,4 +39,4 @@ async def test_a_failure_is_raised_as_it_is(process: BackgroundProcess) -> None:
 async def test_the_end_of_the_process_ends_the_wait(process: BackgroundProcess) -> None:
     asyncio.get_running_loop().call_later(0.1, process.kill)
     with pytest.raises(LocalError, match="the worker exited"):
-        await asyncio.wait_for(while_alive(process, asyncio.Event().wait()), 30)
+        await asyncio.wait_for(while_alive(process, asyncio.Event().wait()), 60)

@@ -33,7 +33,7 @@ class Bench:
         self.intake.add(RowDeletion(Scope("ann"), 1, 1, lambda: None, 0, self.now))
 
     async def next_batch(self, until: float = FAR) -> list[str] | str | None:
-        taken = await asyncio.wait_for(self.intake.next_batch(until), 30)
+        taken = await asyncio.wait_for(self.intake.next_batch(until), 60)
         if taken is None:
             return None
         return "erasure" if isinstance(taken, RowDeletion) else [write.turn.prompt for write in taken]

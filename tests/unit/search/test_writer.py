@@ -66,7 +66,7 @@ class Bench:
         self.writer.submit(one, lambda _refusal: self.done.append(one.request_id), partition)
 
     async def settle(self, count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.done) < count:
                 await asyncio.sleep(0.005)
 

@@ -94,7 +94,7 @@ async def test_record_that_kafka_refuses_ends_its_own_finish_alone(late: bool) -
     queue, producer = CommitQueue(), Producer(late=late)
     waits = [queue.put(commit(0, SMALL)), queue.put(commit(1, LARGE)), queue.put(commit(2, SMALL))]
     running = asyncio.ensure_future(committer_of(producer, queue).run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await waits[0]
         with pytest.raises(RecordRefusedError):
             await waits[1]
@@ -132,7 +132,7 @@ async def test_group_waits_for_more_commits_only_while_none_is_urgent(urgent: bo
     queue, producer = CommitQueue(), Producer()
     pacer = CommitPacer(per_s=5.0, burst=1, longest_s=60.0)
     running = asyncio.ensure_future(committer_of(producer, queue, pacer).run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await queue.put(commit(0, SMALL))
         second = queue.put(commit(1, SMALL))
         await asyncio.sleep(0.02)
@@ -170,7 +170,7 @@ async def test_a_transaction_commits_the_head_of_each_topic_that_it_finishes() -
     committer.epoch = 7
     waits = [queue.put(commit(0)), queue.put(Commit(Record(TURNS, 0, 0, 0, b"k", b"v")))]
     running = asyncio.ensure_future(committer.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.gather(*waits)
     running.cancel()
     ((heads, group),) = producer.heads
@@ -188,7 +188,7 @@ async def test_commit_that_cannot_be_prepared_is_refused_and_its_neighbours_are_
     bad = queue.put(Commit(None, audit=(broken,)))
     good = [queue.put(Commit(None, outputs=(SMALL,))) for _ in range(2)]
     running = asyncio.ensure_future(committer.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await asyncio.gather(*good)
         with pytest.raises(RecordRefusedError):
             await bad

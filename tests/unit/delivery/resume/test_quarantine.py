@@ -37,7 +37,7 @@ def test_attempt_is_read_from_its_notice() -> None:
 @in_virtual_time
 async def test_first_attempts_begin_together() -> None:
     isolation = Isolation()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for _ in range(10):
             await isolation.enter(1)
 
@@ -51,7 +51,7 @@ async def test_suspect_begins_alone() -> None:
     assert not suspect.done(), "another replayed request has not begun to speak"
     first.leave()
     first.leave()
-    beginning = await asyncio.wait_for(suspect, 5)
+    beginning = await asyncio.wait_for(suspect, 60)
     others = [asyncio.ensure_future(isolation.enter(number)) for number in (1, 2, 3)]
     await asyncio.sleep(0)
     assert not any(other.done() for other in others)
@@ -65,7 +65,7 @@ async def test_suspect_begins_alone() -> None:
 @in_virtual_time
 async def test_fresh_request_waits_for_a_suspect_that_begins_and_for_nothing_else() -> None:
     isolation = Isolation()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await isolation.pass_suspect()
         first = await isolation.enter(1)
         await isolation.pass_suspect()
@@ -83,7 +83,7 @@ async def test_fresh_request_does_not_wait_for_a_slow_suspect(monkeypatch: pytes
     monkeypatch.setattr(quarantine, "ALONE_S", 0.01)
     isolation = Isolation()
     await isolation.enter(2)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await isolation.pass_suspect()
 
 

@@ -168,7 +168,7 @@ async def test_a_search_ends_with_its_request() -> None:
     assert not deciding.done()
     run.inflight.stop.now(FinishReason.CANCELLED)
     with pytest.raises(Over) as over_now:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await deciding
     assert over_now.value.end.reason is FinishReason.CANCELLED
     assert run.answer.plan.filtered is None

@@ -49,7 +49,7 @@ class Source:
 async def stream(source: Source, reader: Reader, stall_s: float = 60.0) -> tuple[GatewayMetrics, list[str]]:
     metrics, closed = GatewayMetrics(), []
     reply = EventStream(source.chunks(), stall_s, metrics, lambda: closed.append("closed"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await reply({}, reader.receive, reader.send)
     return metrics, closed
 

@@ -83,7 +83,7 @@ async def links(address: str, *secrets: bytes) -> AsyncIterator[Links]:
         await made.close()
 
 
-async def charge(made: Links, within_s: float = 10.0) -> None:
+async def charge(made: Links, within_s: float = 60.0) -> None:
     async with asyncio.timeout(within_s):
         await made.to(OWNER).charge("acme/nina", 1, 1)
 
@@ -158,7 +158,7 @@ async def test_a_proof_cannot_be_passed_on_by_a_gateway_in_between() -> None:
             made = Links(Trust(ASKING, (SECRET,)), None, GatewayMetrics())
             await made.keep({"http://between:8080": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"})
             with pytest.raises(PeerAwayError):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await made.to("http://between:8080").charge("acme/nina", 1, 1)
             await made.close()
 

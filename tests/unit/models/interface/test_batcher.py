@@ -206,4 +206,4 @@ async def test_running_loop_is_the_clock() -> None:
     loop = asyncio.get_running_loop()
     batcher: Batcher[str] = Batcher(8, 0.01, lambda: False, lambda items: flushed.put_nowait(list(items)), timers=loop)
     batcher.add("a")
-    assert await asyncio.wait_for(flushed.get(), 30) == ["a"]
+    assert await asyncio.wait_for(flushed.get(), 60) == ["a"]

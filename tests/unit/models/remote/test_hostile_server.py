@@ -60,7 +60,7 @@ def job(max_tokens: int = 16) -> Job:
 
 async def ask(engine: RemoteEngine, asked: Job | None = None) -> Answer:
     (stream,) = engine.submit([asked or job()])
-    return await asyncio.wait_for(read(stream, is_counted=False), 30)
+    return await asyncio.wait_for(read(stream, is_counted=False), 60)
 
 
 def chunk(text: str, **fields: Any) -> bytes:
