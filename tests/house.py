@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 703,
     "lines of packages beside it": 415,
     "lines of the core": 9_360,
-    "lines of the tests": 98_855,
+    "lines of the tests": 98_975,
     "words of documents written by hand": 40_704,
     "loose files in models": 0,
     "circles between rooms of models": 0,

@@ -40,6 +40,8 @@ class Server:
         self.body = key_set("one")
         self.asked = 0
         self.pause_s = 0.0
+        self.goes_on = threading.Event()
+        self.goes_on.set()
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -56,6 +58,7 @@ class Server:
                     for at in range(0, len(server.body), 1000):
                         self.wfile.write(server.body[at : at + 1000])
                         time.sleep(server.pause_s)
+                        server.goes_on.wait(60)
                 except OSError:
                     return  # the gateway has had enough
 
@@ -72,7 +75,8 @@ class Server:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(jwks, "TIMEOUT_S", 60.0)
     server = Server()
     yield server
     server.stop()
@@ -89,12 +93,13 @@ async def test_an_unknown_key_delays_no_token_of_a_known_one(server: Server, mon
     keys = Jwks(server.url)
     await keys.key("one")
     monkeypatch.setattr(jwks, "UNKNOWN_KEY_PAUSE_S", 0.0)
-    server.pause_s = 1.0
+    server.goes_on.clear()
     unknown = asyncio.create_task(keys.key("two"))
     while server.asked < 2:
         await asyncio.sleep(0.01)
     assert await keys.key("one") is not None
     assert not unknown.done()
+    server.goes_on.set()
     assert await unknown is None
 
 
