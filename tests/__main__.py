@@ -2,7 +2,8 @@
 
 What takes longest comes first; `build/durations` tells the next run. Tests with servers wait for them at times, so more
 processes than cores keep these busy. Two of the processes have a slightly lower priority and begin with what is
-computation only, so that it does not slow down what depends on time. All share one Kafka and one Milvus.
+computation only, so that it does not slow down what depends on time. What compares times comes alone, after all others.
+All share one Kafka and one Milvus.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ MOST_TOGETHER = 7
 """Files of such a folder in one part of the queue: a start of its servers takes some 5 s, a file 10 to 60."""
 LONGEST = ("tests/faults", "tests/integration/gateway", "tests/operations", "tests/integration/clients")
 """They come first, in this order, where no run has left durations."""
+ALONE = ("tests/integration/worker/test_milvus_away.py",)
+"""They compare times of several processes, which only a quiet machine tells."""
 ELSEWHERE = "tests/engines"
 """It has an environment of its own."""
 ENGINES = Path(".venv/engines")
@@ -108,12 +111,21 @@ class Suite:
         self.durations: dict[str, float] = {}
         self.costs: dict[str, float] = {}
         self.queue = Queue(parts, durations_before())
+        self._parts = frozenset(self.queue.waiting)
+        self._alone = [part for part in self.queue.waiting if part.startswith(ALONE)]
+        self.queue.waiting = [part for part in self.queue.waiting if part not in self._alone]
         self.runs = [Run(f"{number}", nice) for number, nice in enumerate(niceness, start=1)]
         self._variables = variables
-        self._parts = frozenset(self.queue.waiting)
 
     def finish(self) -> None:
-        for run in self.runs:
+        self._finish(self.runs)
+        if self._alone and not self.queue.waiting:
+            self.queue.waiting, self._alone = self._alone, []
+            self.runs.append(Run("alone", 0))
+            self._finish(self.runs[-1:])
+
+    def _finish(self, runs: Iterable[Run]) -> None:
+        for run in runs:
             if (part := self.queue.next(run.niceness)) is not None:
                 run.start(part, self._variables)
         shown_at = time.monotonic()
@@ -141,7 +153,7 @@ class Suite:
         """Parts; those that were not run, and the log of a process that has failed without a part, too."""
         failed = [part for run in self.runs for part in run.failures]
         failed += [str(run.log) for run in self.runs if run.process and run.has_failed and not run.failures]
-        return failed + self.queue.waiting
+        return failed + self.queue.waiting + self._alone
 
     def dearest(self) -> str:
         """A line for each, with the seconds of the processor before those of the clock."""

@@ -90,6 +90,18 @@ def test_a_process_that_dies_fails_with_its_part_and_others_go_on(tmp_path: Path
     assert sorted(alone.failed()) == parts, "what nobody has run has failed"
 
 
+def test_what_compares_times_runs_when_all_others_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = "def test_it(once):\n    pass\n"
+    quiet = (
+        f"from pathlib import Path\n\ndef test_it():\n    assert len([*Path({str(tmp_path)!r}).glob('ended-*')]) == 2\n"
+    )
+    parts = _files(tmp_path, a=quiet, b=busy, c=busy, d=busy)
+    monkeypatch.setattr(suite, "ALONE", (parts[0],))
+    ran = Suite(parts, {}, (0, 5))
+    ran.finish()
+    assert (ran.failed(), ran.progress()) == ([], "4 of 4 done, 0 failed; ")
+
+
 def test_a_failure_is_in_the_log_while_the_process_goes_on(tmp_path: Path) -> None:
     shown = f"assert 'assert 7 == 8' in Path({str(tmp_path)!r}, 'test-1.log').read_text()"
     then = f"from pathlib import Path\n\ndef test_it():\n    {shown}\n"
