@@ -385,7 +385,7 @@ def _judge_plan(plan: Plan, event: TokenEvent, verdict: Verdict, has_met: HasMet
         known = _routed_as(plan, known)
     known = _without_erased(known, plan, key[0], has_met)
     before = _without_erased(verdict.plans.get(key, plan), plan, key[0], has_met)
-    is_new = before not in {plan, msgspec.structs.replace(plan, cached=None)}
+    is_new = before not in (plan, msgspec.structs.replace(plan, cached=None))
     wrong_place = (event.index or None) != plan.from_index
     if ((is_new and plan.notice != FALLBACK) or wrong_place) and not _has_grown(known, plan):
         verdict.wrong_plans.append(key)

@@ -37,7 +37,7 @@ LONGEST_LINE = 180
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
     "CHANGELOG.md": 357,
-    "CONTRIBUTING.md": 2_655,
+    "CONTRIBUTING.md": 2_665,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 480,
@@ -78,7 +78,7 @@ BUDGETS = {
     "docs/operations/secrets.md": 470,
     "docs/operations/topics.md": 150,
     "docs/operations/upgrades.md": 300,
-    "docs/plugins.md": 530,
+    "docs/plugins.md": 560,
     "docs/policy.md": 2_035,
     "docs/request-path.md": 900,
     "docs/security.md": 600,
