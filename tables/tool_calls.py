@@ -87,8 +87,17 @@ class AskedAgent(msgspec.Struct, frozen=True):
     until: int
 
 
+class AddedWords(msgspec.Struct, frozen=True):
+    """What a later request says while an answer runs (app/features/steering.py)."""
+
+    request_id: str
+    text: str
+
+
 class ToolRound(msgspec.Struct, frozen=True):
-    """A round that ended in `calls`: `reasoning` and `text`, and how many tokens the answer has up to its `end`."""
+    """A round that ended in `calls`: `reasoning` and `text`, and how many tokens the answer has up to its `end`. The
+    `words` stand behind the results.
+    """
 
     end: int
     text: str
@@ -100,6 +109,7 @@ class ToolRound(msgspec.Struct, frozen=True):
     reasoning: str = ""
     approvals: tuple[Approval, ...] = ()
     agents: tuple[AskedAgent, ...] = ()
+    words: tuple[AddedWords, ...] = ()
 
     def approval(self, call_id: str) -> Approval | None:
         return next((one for one in self.approvals if one.call_id == call_id), None)
@@ -124,14 +134,15 @@ class ToolRound(msgspec.Struct, frozen=True):
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
-        """The calls, and their results in the order of the calls."""
+        """The calls, their results in the order of the calls, and what the user has added."""
         content = {one.call_id: one.content for one in self.outcomes}
         results = (
             ChatMessage("tool", content[call.id], call_id=call.id, name=call.name)
             for call in self.calls
             if call.id in content
         )
-        return (ChatMessage("assistant", self.text, calls=self.calls, reasoning=self.reasoning), *results)
+        words = (ChatMessage("user", one.text) for one in self.words)
+        return (ChatMessage("assistant", self.text, calls=self.calls, reasoning=self.reasoning), *results, *words)
 
 
 class ToolRounds(msgspec.Struct, frozen=True):
@@ -216,6 +227,11 @@ class ToolRounds(msgspec.Struct, frozen=True):
     def answered(self, outcome: ToolOutcome) -> ToolRounds:
         """With the result of a call of the last round that has none yet."""
         last = msgspec.structs.replace(self.rounds[-1], outcomes=(*self.rounds[-1].outcomes, outcome))
+        return msgspec.structs.replace(self, rounds=(*self.rounds[:-1], last))
+
+    def with_words(self, words: AddedWords) -> ToolRounds:
+        """With these behind the results of the last round."""
+        last = msgspec.structs.replace(self.rounds[-1], words=(*self.rounds[-1].words, words))
         return msgspec.structs.replace(self, rounds=(*self.rounds[:-1], last))
 
     def with_approval(self, approval: Approval, arguments: str | None = None) -> ToolRounds:

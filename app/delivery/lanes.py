@@ -122,11 +122,11 @@ class Lanes(Generic[T]):
         entries = self._lanes.get(lane)
         return entries[0].item if entries else None
 
-    def withdraw(self, lane: Hashable, item: T) -> bool:
-        """Remove an item that has not begun; False if it has."""
+    def withdraw(self, lane: Hashable, item: T) -> Work | None:
+        """Remove an item that has not begun, and return its work; None if it has."""
         entry = self._entry_of(lane, item)
         if entry is None or entry.has_begun:
-            return False
+            return None
         entries = self._lanes[lane]
         front = entry is entries[0]
         entries.remove(entry)
@@ -135,7 +135,7 @@ class Lanes(Generic[T]):
         if front:
             self._remove_ready(entry)
             self._next_of(lane)
-        return True
+        return entry.work
 
     def hurry(self, lane: Hashable, item: T) -> None:
         """Let the item run without a slot once the items before it in its lane have ended: all it has to do is end."""

@@ -71,6 +71,10 @@ class Copying(Stage):
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         await self._source_ended()
+        row, queue = records.key(*self._source), self.run.partition.context.queue
+        while row in queue.keys_of(Table.CONVERSATIONS):  # of an answer that falls asleep it is on its way
+            await self.run.partition.commit(Commit(), urgent=True)
+        self.run.check()  # nothing is copied into what is erased
         await self._copy()
         return await then(plan)
 

@@ -3,6 +3,7 @@
 A stage stands around those behind it, in all three rings (app/answering/stage.py). Each stands where it does because:
 
     busy         A request that is rejected for others of its conversation is asked nothing else.
+    steering     One whose words go into another answer is asked what all are, and no model.
     timers       A request that is refused for its time costs its tenant nothing.
     agents       One whose agent is not there, too.
     quota        Of a request that its tenant may not send, no model, judge or index sees anything.
@@ -22,9 +23,10 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     asked        An end that no other stage has a word in is the result of a call.
 
 To remove a feature, delete its module, what names it here, and its field in `Policy` (app/policy/file.py). `best_of`,
-`forks`, `moderation`, `egress` and `asked` need no more. The others are fields of `Features`: they have figures
-(`families_of`), or other parts of a worker call them, and the type checker names these places. `retry` is no feature:
-every answer has it, so it is in app/answering, as the attempts of replayed requests, which stand around all others.
+`forks`, `moderation`, `steering`, `egress` and `asked` need no more. The others are fields of `Features`: they have
+figures (`families_of`), or other parts of a worker call them, and the type checker names these places. `retry` is no
+feature: every answer has it, so it is in app/answering, as the attempts of replayed requests, which stand around all
+others.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ from app.features.recall.metrics import recall_families
 from app.features.recall.stage import Recall
 from app.features.routing.metrics import canary_families
 from app.features.routing.stage import Routing
+from app.features.steering import Steering
 from app.features.tool_rounds import ToolsOverKafka
 from app.features.waits.metrics import asleep_families
 from app.features.waits.timers import LaterRequests
@@ -82,9 +85,9 @@ class Features:
 def features_of(host: WorkerParts, guard: Guard | None = None, plugged: PluggedIn | None = None) -> Features:
     """Without a `guard` and plug-ins that are loaded already, those of the policy."""
     guard, plugged = guard or Guard(host.policy), plugged or PluggedIn(host.policy)
-    busy = ConversationOrder()
+    busy, steering = ConversationOrder(), Steering()
     quota = Quota.of(host)
-    tools = ToolsOverKafka(host.settings, host.policy)
+    tools = ToolsOverKafka(host.settings, host.policy, steering)
     timers = LaterRequests(tools)
     agents = NamedAgents(host.policy)
     routing = Routing.of(host)
@@ -93,6 +96,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None, plugged: PluggedI
     cache = Cache.of(host)
     stages: tuple[Feature, ...] = (
         busy,
+        steering,
         timers,
         agents,
         quota,

@@ -29,6 +29,7 @@ from app.delivery.ownership import Ownership
 from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
 from app.features.agents.asking import Asking, ask, stop_asked
 from app.features.open_calls import OpenCalls
+from app.features.steering import Steering
 from app.features.waits.approvals import Decided, asked, call_record, not_asked, over, timed_out
 from app.features.waits.sleep import asleep, go_on, kept_at_end, may_sleep
 from app.features.waits.states import waits_of
@@ -54,10 +55,10 @@ _SHOWN = 1000
 
 
 class ToolsOverKafka(Feature):
-    """`waits`: when answers that wait fall asleep; None if they do not."""
+    """`waits`: when answers that wait fall asleep; None if they do not. `steering`: what goes into answers that run."""
 
-    def __init__(self, settings: Settings, policy: Policy = NO_POLICY) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, policy: Policy = NO_POLICY, steering: Steering | None = None) -> None:
+        self.settings, self.steering = settings, steering or Steering()
         self.use(policy)
         self._calls: WeakKeyDictionary[Ownership, OpenCalls] = WeakKeyDictionary()
 
@@ -125,6 +126,10 @@ class Calling(Stage):
         while True:
             if answer.rounds == self._made and self._made.missing:
                 await self._wait()
+            if self._made.rounds and answer.rounds == self._made and answer.index == self._made.end:
+                await self._tools.steering.add_words(self.run, self._calls)
+                self._made = self._calls.decided(self.run.key) or self._made
+                answer.continue_after(self._made)
             end = await then()
             if not isinstance(end, End) or end.reason is not FinishReason.TOOL_CALLS:
                 return end

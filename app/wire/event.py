@@ -55,6 +55,9 @@ WOKEN = "woken"
 SUPERSEDED = "superseded"
 """A later request of the conversation ends the answer: `by`, and whether it is `rolled_back`."""
 
+STEERED = "steered"
+"""The request's words go into another one's answer: `into`."""
+
 
 class RecalledTurn(msgspec.Struct, frozen=True):
     """An older turn that stands in the prompt; its texts may be cut. `asked_at`: Unix milliseconds. Older workers did
@@ -84,6 +87,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     filtered: The category because of which the guard ends the answer.
     flagged: Categories that the guard has found in prompt or answer.
     superseded: The later request that ends the answer.
+    steered: The answer of this request gets the words instead.
     rolled_back: Nothing of it is remembered.
     plugins: What plug-ins have decided, by their names: the answer is continued by these, and no others.
     """
@@ -104,6 +108,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     flagged: tuple[str, ...] | None = None
     superseded: str | None = None
     rolled_back: bool = False
+    steered: str | None = None
     plugins: dict[str, Any] | None = None
 
     @property

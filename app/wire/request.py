@@ -89,6 +89,7 @@ class WhileBusy(enum.StrEnum):
     REJECT = "reject"
     INTERRUPT = "interrupt"
     ROLLBACK = "rollback"
+    STEER = "steer"
 
     @property
     def supersedes(self) -> bool:

@@ -50,9 +50,10 @@ def judge_texts(
     later: Counter[tuple[str, str]] = Counter()
     private: dict[tuple[str, str], list[PrivateValue]] = defaultdict(list)
     slept = SleptTurns()
+    forks = Forked(requests, settings.conversation_turns, verdict.slept)
     ttl_ms = settings.conversation_ttl_s * 1000
     for key, request in requests.items():
-        if key not in turns:
+        if key not in turns or verdict.plans.get(key, NO_PLAN).steered is not None:
             continue
         turn = turns[key]
         conversation = (turn.user_id, turn.conversation_id)
@@ -63,6 +64,10 @@ def judge_texts(
         candidates = [[]] if at - ended > ttl_ms else histories[conversation]
         if at - ended <= ttl_ms < turn.created_at - ended:
             candidates = [*candidates, []]
+        request = forks.request(request)  # noqa: PLW2901 - a fork may ask the question of another one
+        candidates = forks.begin(conversation, request, erased, candidates)
+        if conversation in forks.unknown:
+            continue
         erased_at = erased(*conversation)
         if erased_at is not None:
             least = later[conversation]
@@ -79,21 +84,23 @@ def judge_texts(
         after: list[list[PastTurn]] = []
         begun_at = _begun_at(turn, answer)
         most = settings.conversation_turns
+        added = _added(requests, verdict, key)
         rows = ((base, row) for base in candidates for row in slept.orders(base, most, begun_at))
         for base, before in ((base, seen) for base, row in rows for seen in slept.as_seen(row, at, begun_at)):
             own = before if not request.get("messages") or request.get("continue_conversation") else []
             seen = [[*first, *own], [*recalled, *own]]
             turns_now: list[PastTurn] = []
             for rounds in range(1, 2 + (len(topics.calls.get(key, ())) if recalled != first else 0)):
-                turns_now += _turns_now(seen, rounds, key, request, turn, tokens, authors, topics, settings, mask)
+                turns_now += _turns_now(
+                    seen, rounds, key, request, turn, tokens, authors, topics, settings, mask, added
+                )
             remembered += [seen[0]] if turns_now else []
             # A turn with results of calls contains the one that has made them.
             others = base[:-1] if request.get("tool_results") else base
             after += [[*others, now] for now in turns_now]
-        if not (remembered or tokens) and request.get("while_busy") == "reject":
-            pass  # it was stopped beside those that it is rejected for, and has read nothing
-        elif not remembered:
-            verdict.changed.append(key)
+        if not remembered:
+            # One that is rejected may be stopped beside those that it is rejected for, and has read nothing then.
+            verdict.changed += [key] if tokens or request.get("while_busy") != "reject" else []
         elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, mask):
             verdict.wrong_calls.append(key)
         is_kept = bool(turn.answer or turn.reasoning)
@@ -104,8 +111,66 @@ def judge_texts(
             unknown = [[*before, PastTurn(turn.prompt, turn.answer)] for before in candidates]
             distinct = dict.fromkeys(map(tuple, after or unknown))
             histories[conversation] = [list(one) for one in distinct][:_MOST_HISTORIES]
+            forks.add(conversation, turn.request_id, histories[conversation])
             last[conversation] = turn.created_at
             later[conversation] += at > (erased_at or 0) and not request.get("tool_results")
+
+
+class Forked:
+    """What conversations may have been behind each of their turns, for those that begin as copies of them.
+
+    unknown: Copies of what has slept, was erased or is not known: nothing is said about their words.
+    """
+
+    def __init__(self, requests: Mapping[Key, dict], most: int, slept: Iterable[Key]) -> None:
+        self._most = most
+        of_request = {key: (key[0], one.get("conversation_id", "default")) for key, one in requests.items()}
+        self._open = {of_request[key] for key in slept if key in of_request}
+        self.unknown = {of_request[key] for key, one in requests.items() if "from" in one}
+        self._behind: dict[tuple[str, str], dict[str, list[list[PastTurn]]]] = defaultdict(dict)
+
+    def source(self, request: dict) -> tuple[str, str]:
+        return request["user_id"], request["from"].get("conversation_id", "default")
+
+    def add(self, conversation: tuple[str, str], request_id: str, histories: list[list[PastTurn]]) -> None:
+        self._behind[conversation][request_id] = histories
+
+    def request(self, request: dict) -> dict:
+        """With the question of the turn that is asked again."""
+        if request.get("from", {}).get("index") is None or request.get("prompt"):
+            return request
+        found = self._behind[self.source(request)].get(request["from"]["request_id"])
+        return request if found is None else {**request, "prompt": found[0][-1].prompt}
+
+    def begin(
+        self,
+        conversation: tuple[str, str],
+        request: dict,
+        erased: Callable[[str, str], float | None],
+        own: list[list[PastTurn]],
+    ) -> list[list[PastTurn]]:
+        """Up to the turn that a fork names; older ones may have left the row by then. Empty if nothing is known. The
+        `own` ones of what is no fork.
+        """
+        if "from" not in request:
+            return own
+        source, fork = self.source(request), request["from"]
+        behind = self._behind[source]
+        found = behind.get(fork["request_id"])
+        if found is None or erased(*source) is not None or source in self._open | self.unknown:
+            return []
+        names = [*behind][: [*behind].index(fork["request_id"]) + (fork.get("index") is None)]
+        self._behind[conversation] = {name: behind[name] for name in names}
+        self.unknown.discard(conversation)
+        whole = [one if fork.get("index") is None else one[:-1] for one in found]
+        if len(behind) < self._most:
+            return whole
+        return [one[first:] for one in whole for first in range(len(one) or 1)]
+
+
+def _added(requests: dict[Key, dict], verdict: Verdict, key: Key) -> list[tuple[int, str]]:
+    """What later requests have said while the answer ran, and behind which of its tokens."""
+    return [(at, requests[key[0], one].get("prompt", "")) for one, at in verdict.added.get(key, {}).items()]
 
 
 def _begun_at(turn: Turn, answer: Answer | None) -> int:
@@ -130,6 +195,7 @@ def _turns_now(
     topics: ToolTopics,
     settings: Settings,
     mask: Mask,
+    added: Sequence[tuple[int, str]],
 ) -> Iterator[PastTurn]:
     """The turns that may be remembered of a request with this history; none if the engine cannot have written them.
 
@@ -146,7 +212,7 @@ def _turns_now(
         tools = [tool["function"]["name"] for tool in request["tools"]]
         reasons = bool(request.get("reasoning_effort"))
         yield from possible_turns(
-            build, turn, request["max_tokens"], tokens, calls, topics, tools=tools, reasons=reasons
+            build, turn, request["max_tokens"], tokens, calls, topics, tools=tools, reasons=reasons, added=added
         )
     elif (results := request.get("tool_results")) and seen[0]:
         if are_words(tokens, build(), authors):

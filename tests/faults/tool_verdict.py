@@ -114,12 +114,14 @@ def possible_turns(
     *,
     tools: Sequence[str],
     reasons: bool,
+    added: Sequence[tuple[int, str]] = (),
 ) -> Iterator[PastTurn]:
     """The turns that may be remembered of such an answer; none if the engine cannot have written it.
 
     `tokens` are those on the topic, which may have lost its tail; the turn has all words. `most` is the request's
     `max_tokens`. Each round ends in a call after half of what is left (models/paced), and half of that is reasoning
-    if the model `reasons`.
+    if the model `reasons`. `added`: what
+    the user has said meanwhile, and behind which token.
     """
     key = (turn.user_id, turn.request_id)
     total = (turn.answer + (turn.reasoning or "")).count(" w") or len(tokens)
@@ -146,7 +148,11 @@ def possible_turns(
         asked = ChatMessage("assistant", text, calls=(ModelCall(call.name, call.arguments, call.tool_call_id),))
         for content in _outcomes(call, topics, is_last=is_stopped and number == len(calls) - 1):
             answered = ChatMessage("tool", content, call_id=call.tool_call_id, name=call.name)
-            yield from follow(number + 1, begin + length, (*steps, asked, answered))
+            end = begin + length
+            words = tuple(ChatMessage("user", text) for at, text in added if at == end)
+            yield from follow(number + 1, end, (*steps, asked, answered, *words))
+            if words and end == total:  # the answer may have ended before they went into it
+                yield from follow(number + 1, end, (*steps, asked, answered))
 
     return follow(0, 0, ())
 

@@ -30,6 +30,7 @@ from app.wire.event import (
     NO_PLAN,
     PLAN,
     RESUMED,
+    STEERED,
     TOOL_CALLS,
     WAITING,
     WOKEN,
@@ -145,6 +146,8 @@ class Verdict:
     """Error events without a cause, and missing ones."""
     wrong_letters: list[Key] = field(default_factory=list)
     """Records without the one dead letter that they had to have, or with one that they had not."""
+    added: dict[Key, dict[str, int]] = field(default_factory=dict)
+    """The later requests whose words went into an answer, and behind which of its tokens."""
     slept: dict[Key, bool] = field(default_factory=dict)
     """Requests whose answers have said that they wait, and whether that was the last of it."""
     wrong_rows: list[Key] = field(default_factory=list)
@@ -355,6 +358,9 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, has_met: HasMet,
         update = rule.read(record.partition, record.offset, event)
         if update is not None and event.notice is not None and event.notice.code == PLAN:
             _judge_plan(msgspec.convert(event.notice.details, Plan), event, verdict, has_met, mixed=mixed)
+        if update is not None and event.notice is not None and event.notice.code == STEERED:
+            into = (key[0], str((event.notice.details or {})["into"]))
+            verdict.added.setdefault(into, {}).setdefault(key[1], rule.answers[into].position)
         of_timer = event.notice is not None and (event.notice.details or {}).get("kind") == "timer"
         if event.notice is not None and event.notice.code in {WAITING, WOKEN} and not of_timer:
             verdict.slept[key] = event.notice.code == WAITING
@@ -450,7 +456,7 @@ def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Ver
     """
     empty = [(key, one) for key, one in requests.items() if key in turns and not turns[key].answer]
     out = {key for key, one in empty if "not_before" in one or one.get("while_busy") == "reject"}
-    out |= verdict.slept.keys()
+    out |= verdict.slept.keys() | {key for key, plan in verdict.plans.items() if plan.steered is not None}
     asked = defaultdict(list)
     for key, request in requests.items():
         if key in turns and key not in out:

@@ -109,6 +109,8 @@ def _of_earlier(key: Key, one: _Asked, earlier: list[tuple[Key, _Asked]], *, kno
 
 def _of_its_end(key: Key, one: _Asked, asked: Mapping[Key, _Asked], turn: Turn | None) -> Iterator[str]:
     plan, end = one.plan, one.end
+    if plan.steered is not None:
+        yield from _of_steered(key, one, asked)
     if plan.superseded is None:
         if one.told:
             yield f"{key} is told as superseded, and its plan does not say so"
@@ -127,6 +129,14 @@ def _of_its_end(key: Key, one: _Asked, asked: Mapping[Key, _Asked], turn: Turn |
         yield f"{key} was superseded and nobody pays for it"
     if plan.rolled_back and turn is not None and (turn.prompt or turn.answer or turn.tool_calls or turn.reasoning):
         yield f"{key} was rolled back, and its turn has texts"
+
+
+def _of_steered(key: Key, one: _Asked, asked: Mapping[Key, _Asked]) -> Iterator[str]:
+    into = asked.get((key[0], one.plan.steered or ""))
+    if one.rule != "steer" or into is None or into.conversation != one.conversation or into.offset > one.offset:
+        yield f"{key} went into {one.plan.steered}, which it does not do"
+    if one.begun is not None:
+        yield f"{key} went into {one.plan.steered}, and has an answer of its own"
 
 
 def _is_rejected(one: _Asked) -> bool:

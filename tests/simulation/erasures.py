@@ -110,8 +110,10 @@ class Erasures:
             for key, value in store.scan(Table.CONVERSATIONS):
                 user, conversation = key_parts(key)
                 if self.touch(user, conversation):
-                    for turn in decode_row(value, Conversation).turns:
-                        if self.asked.get((user, turn.request_id), -1) <= self.until(user, conversation):
+                    row, until = decode_row(value, Conversation), self.until(user, conversation)
+                    copied = () if row.origin is None or row.origin.at <= until else row.origin.turns
+                    for turn in row.turns:
+                        if turn.request_id not in copied and self.asked.get((user, turn.request_id), -1) <= until:
                             yield f"{user}/{conversation} is erased and {turn.request_id} is remembered"
 
     def wrong_for_sinks(self, entries: Sequence[Entry]) -> Iterator[str]:

@@ -27,7 +27,7 @@ from app.wire.request import Request
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
 from app.wire.validation import check_partition, validate_request
-from tables.records import GuardSecret, Table, decode_row
+from tables.records import GuardSecret, Table, decode_row, key_parts
 from tables.store import PartitionStore
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
@@ -42,6 +42,7 @@ from tests.simulation.broker import Entry
 from tests.simulation.busy import wrong_order
 from tests.simulation.erasures import Erasures, Marked
 from tests.simulation.foreign import wrong_foreign
+from tests.simulation.forks import wrong_forks
 from tests.simulation.hostile_verdict import Innocent, met_by_kills, readable, wrong_outcomes
 from tests.simulation.limits import wrong_limits
 from tests.simulation.process import Process
@@ -160,7 +161,7 @@ class Findings:
         verdict.changed[:] = [key for key in verdict.changed if conversations.get(key) not in silent]
         users = {user for user, _ in torn}  # an end that is lost makes the next answer look early
         verdict.out_of_order[:] = [key for key in verdict.out_of_order if key[0] not in users]
-        wrong = [*self._unreadable, *self._wrong(erasures)]
+        wrong = [*self._unreadable, *self._wrong(erasures, verdict)]
         wrong += erasures.kept(self._turns(), self._stores())
         wrong += erasures.wrong_for_sinks(self._read("erasures"))
         wrong += erasures.quoted(verdict.plans, verdict.ever_recalled, sent)
@@ -197,7 +198,7 @@ class Findings:
                     wrong.append(f"{process.name}: {table.value} of {partition.number} differs from its changelog")
         return wrong
 
-    def _wrong(self, erasures: Erasures) -> list[str]:
+    def _wrong(self, erasures: Erasures, verdict: Verdict) -> list[str]:
         wrong = wrong_outcomes(self._sim, self._events, self._read("turns"), self._letters())
         owners = self._owners()
         if sorted(partition.number for _, partition in owners) != list(range(self._sim.partitions)):
@@ -226,6 +227,14 @@ class Findings:
             self._timed,
             self._sim.torn,
         )
+        wrong += wrong_forks(
+            self._innocent_requests(),
+            self._read("controls"),
+            self._innocent.tokens(self._events),
+            {(turn.user_id, turn.request_id): turn for turn in self._turns()},
+            [(key_parts(key)[0], row) for store in self._stores() for key, row in store.scan(Table.CONVERSATIONS)],
+            self._sim.torn,
+        )
         wrong += wrong_waits(self._read("waits"), self._read("requests"), self._events, self._sim.torn)
         if (rules := self._sim.conditions.approvals) is not None:
             audit, controls, calls = map(self._read, ("audit", "controls", "tool-calls"))
@@ -245,7 +254,8 @@ class Findings:
         if self._sim.conditions.moderated:
             wrong += map(str, wrong_moderation(self._innocent.tokens(self._events), self._turn_entries()).items())
         stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.conditions.moderated else {"cancelled"}
-        ends = {key: reason for key, reason in self._reasons().items() if key in self._sim.endless}
+        steered = {key for key, plan in verdict.plans.items() if plan.steered is not None}
+        ends = {key: reason for key, reason in self._reasons().items() if key in self._sim.endless - steered}
         wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason not in stops]
         innocent = self._errors("engine_error") - self._quarantined
         wrong += [f"{key} is innocent and ended as engine_error" for key in innocent]

@@ -79,6 +79,8 @@ class Load:
     busy: float = 0.0
     """Share of requests with a word of `while_busy`; of the others a third would speak for ever until one ends them."""
     busy_words: tuple[str, ...] = ("reject", "interrupt", "rollback")
+    forks: float = 0.0
+    """Share of requests beside which later ones begin conversations as copies up to them, or as copies of copies."""
     results: float = 0.0
     """Share of requests that call tools of their sender, which sends the results as later records (results.py)."""
 
@@ -140,6 +142,7 @@ class Sending:
             self._erase_beside(at, user)
             self._delete_beside(at, user, str(request.get("conversation_id", "default")))
             self.after(at, partial(send, request))
+            self._fork(at, user, number, request)
             self._send_results(at, user, number, request)
             if self.random.random() < load.repeats:
                 self.after(at + self.random.choice((0.0, 0.3, 5.0)), partial(send, request))
@@ -195,6 +198,39 @@ class Sending:
             for late in (0.0, *([0.5] if self.random.random() < self.load.repeats else [])):
                 self.after(at + late, partial(self.send, "requests", user, one))
         self.simulation.keep_running(at + _LATEST_S)
+
+    def _fork(self, at: float, user: str, number: int, request: dict[str, object]) -> None:
+        """Begin copies at this request: of what is there by then, as a gateway would read it."""
+        of, source, is_plain = f"r{number}", str(request.get("conversation_id", "default")), "tools" not in request
+        for copy in range(3):
+            if not self._drawn(self.load.forks):
+                return
+            at += self.random.choice((0.01, 0.3, 2.0, 5.0))
+            name, to = f"f{number}-{copy}", f"copy{number}-{0 if self._drawn(0.2) else copy}"
+            begin = {"request_id": of, "conversation_id": source}
+            asked: dict[str, object] = {"request_id": name, "user_id": user, "conversation_id": to, "from": begin}
+            asked |= {"max_tokens": request["max_tokens"]} | ({} if is_plain else self._tools_of(number))
+            kind = self.random.choice(("behind", "again", "within") if is_plain else ("behind", "again"))
+            self.after(at, partial(self._send_fork, user, kind, self.random.random(), asked, begin))
+            if self._drawn(self.load.repeats):
+                self.after(at + 0.5, partial(self._send_fork, user, kind, 0.0, asked, begin))
+            self._delete_beside(at, user, self.random.choice((source, to)))
+            self.simulation.keep_running(at + _LATEST_S)
+            if self._drawn(0.5):
+                of, source = name, to
+
+    def _send_fork(
+        self, user: str, kind: str, share: float, asked: dict[str, object], begin: dict[str, object]
+    ) -> None:
+        if kind == "behind":
+            asked["prompt"] = f"{asked['request_id']} asks"
+            asked["max_tokens"] = min(12, int(str(asked["max_tokens"])))
+        else:
+            written = self.simulation.written_of(user, str(begin["request_id"])) if kind == "within" else []
+            index = round(share * len(written))
+            begin |= {"index": index, "tokens": written[:index]}
+            asked["max_tokens"] = max(index, 1, min(12, int(str(asked["max_tokens"]))))
+        self.send("requests", user, asked)
 
     def _delete_beside(self, at: float, user: str, conversation: str) -> None:
         if self._drawn(self.load.deletes):

@@ -49,6 +49,7 @@ from tests.simulation.asked import SimAskers
 from tests.simulation.broker import Broker, Entry
 from tests.simulation.desks import SimDesks
 from tests.simulation.findings import Findings, Outcome
+from tests.simulation.forks import answers_of
 from tests.simulation.group import Group
 from tests.simulation.load import Load, Sending
 from tests.simulation.memory_store import Disk
@@ -366,6 +367,14 @@ class Simulation:
         return len(stores) < self.partitions or any(
             next(iter(store.scan(Table.ASLEEP)), None) is not None for store in stores.values()
         )
+
+    def written_of(self, user: str, request_id: str) -> list[int]:
+        """The tokens that readers have of an answer."""
+        at = TopicPartition("tokens", partition_for(user, self.partitions))
+        answer = answers_of(entry for entry in self.broker.log(at).entries if entry.visible and entry.value).get(
+            (user, request_id)
+        )
+        return [] if answer is None else [*answer.tokens]
 
     def send(
         self, topic: str, user: str, record: dict[str, object], *, skew: float = 0.0, misplaced: bool = False

@@ -158,6 +158,67 @@ def busy_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
     return _beset(seed, load, faults, conditions, chance)
 
 
+def steering_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """A storm among answers with tools and messages that go into them, with all other words between."""
+    chance = random.Random(f"steering {seed}")
+    sleeps = chance.random() < 0.3
+    conditions = Conditions(
+        ttl_s=30 * _DAY_S,
+        sweep_s=chance.choice((0.3, 3.0)),
+        sleeps_after_s=chance.choice((0.4, 1.5)) if sleeps else None,
+        rounds=chance.choice((1, 32)),
+    )
+    load = Load(
+        requests=6 + seed % 8,
+        users=chance.choice((1, 2)),
+        tokens=8,
+        over_s=chance.choice((1.0, 4.0)),
+        cancels=0.05,
+        repeats=0.2,
+        deadlines=chance.choice((0.0, 0.1)),
+        erases=chance.choice((0.0, 0.0, 0.2)),
+        deletes=chance.choice((0.0, 0.0, 0.2)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        tools=0.7,
+        tools_late_s=(0.0, 0.5, 1.5),
+        busy=0.6,
+        busy_words=chance.choice((("steer",), ("steer", "steer", "steer", "interrupt", "rollback", "reject"))),
+    )
+    return _beset(seed, load, faults, conditions, chance)
+
+
+def fork_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """A storm among conversations that begin as copies of others, at requests that run, sleep, or are over, and within
+    their answers; erasures of sources and copies come meanwhile.
+    """
+    chance = random.Random(f"forks {seed}")
+    sleeps = chance.random() < 0.3
+    conditions = Conditions(
+        ttl_s=30 * _DAY_S,
+        skew=chance.random() < 0.5,
+        sweep_s=chance.choice((0.3, 3.0)),
+        sleeps_after_s=chance.choice((0.05, 0.4, 1.5)) if sleeps else None,
+        rounds=chance.choice((1, 32)),
+    )
+    load = Load(
+        requests=5 + seed % 6,
+        users=chance.choice((1, 2)),
+        tokens=chance.choice((2, 8)),
+        over_s=chance.choice((1.0, 6.0)),
+        cancels=0.05,
+        repeats=0.2,
+        erases=chance.choice((0.0, 0.0, 0.2)),
+        deletes=chance.choice((0.0, 0.0, 0.3)),
+        conversations=chance.choice((0, 2)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        tools=chance.choice((0.0, 0.4)) if not sleeps else 0.6,
+        tool_times_ms=(2000, 6000, 90_000) if sleeps else (2000,),
+        tools_late_s=chance.choice(((0.0, 0.5), (0.0, 3.0), (1.0, 20.0))) if sleeps else (0.0,),
+        forks=0.6,
+    )
+    return _beset(seed, load, faults, conditions, chance)
+
+
 def agent_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
     """A storm among answers that ask an agent, which may ask itself, three deep. The tail of `tokens` stays: with the
     text of an agent the verdict would lose what its asker has read.

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from agents import controls
+from app.answering import pipeline
+from app.features import forks
+from app.features.forks import BegunElsewhere, Copying
 from models.interface.generation import FinishReason
-from tables.records import Table
+from tables.erasures import Marks
+from tables.records import KeptTurn, Table
 from tests.faults.load import TOOLS
+from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.process import Process
+from tests.simulation.sleeping import fork_storm
 from tests.simulation.test_busy import CALLS, TALKS, Busy
 
 ASKED = {"prompt": "What is it?", "max_tokens": 9}
@@ -64,7 +73,7 @@ def test_a_fork_begins_as_a_copy_up_to_a_request(monkeypatch: pytest.MonkeyPatch
     course.fork(6.0, "f1", "r1")
     course.ask(8.0, "f2", conversation_id="c2")
     course.fork(10.0, "g1", "f1", source="c2", to="c3")
-    course.run("changed")
+    course.run()
     assert course.names("c1") == ["r0", "r1", "r2"]
     assert course.names("c2") == ["r0", "r1", "f1", "f2"]
     assert course.names("c3") == ["r0", "r1", "f1", "g1"]
@@ -77,7 +86,7 @@ def test_an_answer_begins_with_the_tokens_of_another(index: int, monkeypatch: py
     course.ask_first(1.0, "r0")
     course.ask_first(2.0, "r1")
     course.fork(6.0, "f1", "r1", index=index)
-    course.run("changed")
+    course.run()
     assert course.tokens("f1") == course.tokens("r1")  # the prompt is the same, and so is what follows
     assert course.text("f1") == course.text("r1")
     copied = course.rows()["c2"][-1]
@@ -94,7 +103,7 @@ def test_a_prompt_replaces_the_question(monkeypatch: pytest.MonkeyPatch) -> None
     course.ask_first(1.0, "r0")
     course.ask_first(2.0, "r1")
     course.fork(6.0, "f1", "r1", index=2, prompt="Another?")
-    course.run("changed")
+    course.run("changed")  # the engine says other words to another prompt, and the verdict knows them alone
     assert course.tokens("f1")[:2] == course.tokens("r1")[:2]
     assert course.tokens("f1")[2:] != course.tokens("r1")[2:]
     assert [turn["prompt"] for turn in course.rows()["c2"]] == [ASKED["prompt"], "Another?"]
@@ -107,7 +116,7 @@ def test_what_the_row_has_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     course.fork(3.0, "f2", "r0", source="elsewhere")
     course.fork(3.0, "f3", "r0", to="c3")
     course.fork(5.0, "f4", "r0", to="c3")
-    course.run("changed")
+    course.run()
     assert course.error("f1") == "invalid_request: from: conversation c1 has no turn of r7, or not any more"
     assert course.error("f2") == "invalid_request: from: conversation elsewhere has no turn of r0, or not any more"
     assert course.error("f4").endswith("c3 has turns already, and a fork begins a conversation")
@@ -121,7 +130,7 @@ def test_a_fork_waits_for_the_answer_that_it_names_and_for_no_other(monkeypatch:
     course.ask_first(1.1, "r1", **TALKS)
     course.fork(1.5, "f1", "r0")
     course.ask(8.0, "r9", "interrupt", conversation_id="c1")
-    course.run("changed")
+    course.run()
     assert course.names("c2") == ["r0", "f1"]
     assert course.ended_s("r0") < course.ended_s("f1") < 7.0
 
@@ -134,7 +143,7 @@ def test_turns_with_calls_are_copied_with_their_results(index: int | None, monke
     course.ask_first(4.0, "r1", **called)
     course.fork(30.0, "f1", "r1", index=index, **called)
     course.fork(30.0, "f2", "r1", index=9, to="c3", **called)
-    course.run("changed")
+    course.run()
     first, second = course.rows()["c1"]
     copied = course.rows()["c2"]
     assert copied[0] == first
@@ -154,7 +163,7 @@ def test_a_turn_that_waits_is_copied_as_it_is(monkeypatch: pytest.MonkeyPatch) -
     course.ask_first(5.0, "r2")
     course.fork(7.0, "f1", "r2")
     course.simulation.keep_running(30)
-    course.run("changed")
+    course.run()
     assert course.names("c2") == ["r0", "r1", "r2", "f1"]
     waiting = course.rows()["c2"][1]
     assert [step["role"] for step in waiting["steps"]] == ["assistant", "tool"]
@@ -172,7 +181,7 @@ def test_an_erasure_of_a_conversation_reaches_its_copies(after_s: float, monkeyp
     erase = {"type": "erase_conversation", "user_id": "u", "conversation_id": "c1"}
     course.after((6.2 if after_s == 2.0 else 4.0) + after_s, lambda: course.simulation.send("controls", "u", erase))
     course.simulation.keep_running(30)
-    course.run("changed")
+    course.run()
     assert [*course.rows()] == ["c9"]
 
 
@@ -216,9 +225,52 @@ def test_an_owner_dies(moment: str, index: int | None, monkeypatch: pytest.Monke
         course.ask_first(4.01, f"n{number}", max_tokens=1)
     course.kill_at(MOMENTS[moment])
     course.simulation.keep_running(60)
-    course.run("changed")
+    course.run()
     assert course.killed == 1
     if index is not None:
         assert course.tokens("f1") == course.tokens("r1")
     assert course.reason("f1") == FinishReason.LENGTH
     assert course.names("c2") == (["r0", "r1", "f1"] if index is None else ["r0", "f1"])
+
+
+def _no_results(turn: Any, **changes: Any) -> Any:
+    steps = tuple(step for step in turn.steps if step.role != "tool")
+    return _REPLACE(turn, **{"steps": steps, **changes} if isinstance(turn, KeptTurn) else changes)
+
+
+def _one_off(stage: BegunElsewhere, run: Any, fork: Any, ids: tuple[int, ...]) -> None:
+    _BEGIN(stage, run, fork, (*ids[1:], *ids[:1]))
+
+
+def _no_copies(*_: Any) -> Any:
+    return iter(())
+
+
+def _not_read(*_: Any) -> bool:
+    return False
+
+
+async def _waits_for_nothing(_stage: Copying) -> None:
+    return None
+
+
+def _of_its_own(*arguments: Any, **more: Any) -> Any:
+    job = _JOB(*arguments, **more)
+    return replace(job, prompt=job.prompt[1:]) if arguments[0].request.fork is not None else job
+
+
+_REPLACE, _BEGIN, _JOB = msgspec.structs.replace, BegunElsewhere.__init__, pipeline.job_of
+
+MUTANTS: dict[str, Mutant] = {
+    "the first ids are one off": Mutant(BegunElsewhere, "__init__", _one_off, fork_storm),
+    "a copy lacks the results of tools": Mutant(forks.msgspec.structs, "replace", _no_results, fork_storm),
+    "an erasure forgets the copies": Mutant(controls, "copies_of", _no_copies, fork_storm),
+    "a copy is made beside an erasure": Mutant(Marks, "cover", _not_read, fork_storm),
+    "a fork does not wait for what it names": Mutant(Copying, "_source_ended", _waits_for_nothing, fork_storm),
+    "what follows reads another prompt": Mutant(pipeline, "job_of", _of_its_own, fork_storm),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_broken_promise(mutant, MUTANTS[mutant], monkeypatch)

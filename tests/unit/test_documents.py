@@ -36,8 +36,8 @@ LONGEST_LINE = 180
 
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
-    "CHANGELOG.md": 357,
-    "CONTRIBUTING.md": 2_665,
+    "CHANGELOG.md": 358,
+    "CONTRIBUTING.md": 2_672,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 480,
@@ -86,7 +86,7 @@ BUDGETS = {
     "docs/sizing.md": 1_600,
     "docs/topics.md": 850,
     "docs/waits.md": 1_260,
-    "docs/while-busy.md": 260,
+    "docs/while-busy.md": 330,
     "models/README.md": 1_830,
     "models/demo/checkpoint/README.md": 250,
     "tests/benchmarks/README.md": 1_330,

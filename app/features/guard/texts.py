@@ -185,8 +185,9 @@ def _hidden_rounds(rounds: ToolRounds, mask: Mask) -> ToolRounds:
 def _hidden_round(one: ToolRound, mask: Mask) -> ToolRound:
     calls = tuple(dataclasses.replace(call, arguments=mask.hide_json(call.arguments)) for call in one.calls)
     outcomes = tuple(replace(result, content=mask.hide(result.content)) for result in one.outcomes)
-    reasoning = mask.hide(one.reasoning)
-    return replace(one, text=mask.hide(one.text), calls=calls, outcomes=outcomes, reasoning=reasoning)
+    words = tuple(replace(added, text=mask.hide(added.text)) for added in one.words)
+    text, reasoning = mask.hide(one.text), mask.hide(one.reasoning)
+    return replace(one, text=text, calls=calls, outcomes=outcomes, reasoning=reasoning, words=words)
 
 
 def indexed_turn(turn: Turn, secret: bytes, values: Iterable[PrivateValue]) -> Turn:

@@ -121,6 +121,9 @@ class FreeLanes:
     def has_queue(self, _lane: object) -> bool:
         return False
 
+    def items(self, _lane: object) -> list[InFlight]:
+        return []
+
     @asynccontextmanager
     async def without_slot(self) -> AsyncIterator[None]:
         yield

@@ -105,6 +105,9 @@ class Slots:
     def has_queue(self, _lane: object) -> bool:
         return False
 
+    def items(self, _lane: object) -> list[InFlight]:
+        return []
+
 
 class NoRecords:
     def lent_by(self, _user: bytes | None) -> int:
