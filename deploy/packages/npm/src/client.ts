@@ -15,6 +15,15 @@ export interface Message {
 /** What becomes of earlier requests of the conversation; `queue` is the default. */
 export type WhileBusy = 'queue' | 'reject' | 'interrupt' | 'rollback'
 
+/** Where a conversation without turns begins as a copy: behind a request, or with `index` within its answer. */
+export interface Fork {
+  request_id: string
+  conversation_id?: string
+  index?: number
+  tokens?: number[]
+  text?: string
+}
+
 /** A record of `requests`: `prompt` continues the conversation that Parley keeps, `messages` are the whole context. */
 export interface Ask {
   prompt?: string
@@ -25,6 +34,7 @@ export interface Ask {
   max_tokens?: number
   temperature?: number
   while_busy?: WhileBusy
+  from?: Fork
   [field: string]: unknown
 }
 

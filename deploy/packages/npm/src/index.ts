@@ -1,6 +1,6 @@
 /** Ask Parley and follow its answers, in browsers and Node. */
 
-export { Following, Parley, type Ask, type Hit, type Message, type WhileBusy } from './client.js'
+export { Following, Parley, type Ask, type Fork, type Hit, type Message, type WhileBusy } from './client.js'
 export { AnswerFailedError, RefusedError, UnreachableError } from './errors.js'
 export type { Options } from './http.js'
 export { newRequestId } from './ids.js'

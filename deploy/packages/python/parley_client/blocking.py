@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from parley_client.client import AsyncParley, Following
-from parley_client.fields import WhileBusy
+from parley_client.fields import Fork, WhileBusy
 from parley_client.http import SILENT_S
 from parley_client.reader import Answer, Event, Update
 
@@ -121,6 +121,7 @@ class Parley:
         conversation: str | None = None,
         request_id: str | None = None,
         while_busy: WhileBusy | None = None,
+        from_: Fork | None = None,
         **fields: Any,
     ) -> BlockingAnswer:
         asked = self._parley.ask(
@@ -129,6 +130,7 @@ class Parley:
             conversation=conversation,
             request_id=request_id,
             while_busy=while_busy,
+            from_=from_,
             **fields,
         )
         return BlockingAnswer(self._loop, self._loop.run(asked))

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from parley_client.errors import AnswerFailedError
-from parley_client.fields import WhileBusy, check_fields
+from parley_client.fields import Fork, WhileBusy, check_fields
 from parley_client.http import SILENT_S, HttpTransport
 from parley_client.reader import Answer, Event, ReaderRule, Update, next_index
 from parley_client.transport import Records, Transport, new_request_id
@@ -101,14 +101,16 @@ class AsyncParley:
         conversation: str | None = None,
         request_id: str | None = None,
         while_busy: WhileBusy | None = None,
+        from_: Fork | None = None,
         **fields: Any,
     ) -> Following:
         """Send a request; its answer is generated whether or not anybody follows it.
 
         `prompt` continues the conversation that Parley keeps, `messages` are the whole context. `while_busy` says what
         becomes of earlier requests of the conversation that are not over: `interrupt` ends them, `rollback` forgets
-        them, too. `fields` are the others of a record of `requests`, as `max_tokens`. Raises `RefusedError` or
-        `UnreachableError`, and `TypeError` for a field that a request does not know.
+        them, too. `from_` begins the `conversation` as a copy of another one, at a word of an answer, too. `fields` are
+        the others of a record of `requests`, as `max_tokens`. Raises `RefusedError` or `UnreachableError`, and
+        `TypeError` for a field that a request does not know.
         """
         check_fields(fields)
         given = {
@@ -116,6 +118,7 @@ class AsyncParley:
             "messages": messages,
             "conversation_id": conversation,
             "while_busy": while_busy,
+            "from": from_,
             **fields,
         }
         request_id = request_id or new_request_id()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 _NAMES = """
     agent best_of cache chat_template_kwargs continue_conversation continue_final_message conversation_id deadline_ms
@@ -14,6 +14,18 @@ _NAMES = """
     store temperature tenant tool_choice tool_mode tool_results tool_timeout_ms tools top_k top_logprobs top_p
     user_id while_busy
 """
+
+
+class Fork(TypedDict):
+    """Where a conversation begins as a copy: behind a request, or with `index` within its answer."""
+
+    request_id: str
+    conversation_id: NotRequired[str]
+    index: NotRequired[int]
+    tokens: NotRequired[list[int]]
+    text: NotRequired[str]
+
+
 WhileBusy: TypeAlias = Literal["queue", "reject", "interrupt", "rollback"]
 FIELDS = frozenset(_NAMES.split())
 
