@@ -42,11 +42,15 @@ async def test_an_edited_question_takes_its_place_and_leaves_out_what_followed(
         await stop(page)
     first_answer = await page.locator(".answer").first.inner_text()
     sent = await edit(page, 1, "second question, better")
-    assert [one["content"] for one in sent["messages"]][::2] == ["first question", "second question, better"]
+    assert sent["prompt"] == "second question, better"
+    assert sent["from"]["index"] == 0
+    first = sent["from"]["conversation_id"]
     await expect(questions).to_have_text(["first question", "second question, better"])
     await stop(page)
     sent = await edit(page, 0, "another beginning")
-    assert [one["content"] for one in sent["messages"]] == ["another beginning"]
+    # Both edits are versions of the one conversation, and each has a name of its own.
+    assert sent["from"]["conversation_id"] == first
+    assert sent["conversation_id"].startswith(f"{first}~")
     await expect(questions).to_have_text(["another beginning"])
     await stop(page)
     await say(page, "and on")

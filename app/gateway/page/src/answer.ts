@@ -55,13 +55,14 @@ export class ShownAnswer {
   constructor(
     readonly requestId: string,
     readonly askedAt: number,
+    readonly conversationId: string,
     private readonly isReplayed = false,
   ) {
     this.answer = new Answer('', requestId)
   }
 
   static of(turn: Turn): ShownAnswer {
-    const shown = new ShownAnswer(turn.request_id, turn.created_at)
+    const shown = new ShownAnswer(turn.request_id, turn.created_at, turn.conversation_id)
     shown.past = turn
     shown.reason = turn.finish_reason
     shown.model = turn.model_version
@@ -74,8 +75,8 @@ export class ShownAnswer {
     return shown
   }
 
-  static ofFailed({ requestId, askedAt, code }: Failed): ShownAnswer {
-    const shown = new ShownAnswer(requestId, askedAt)
+  static ofFailed({ requestId, askedAt, conversationId, code }: Failed): ShownAnswer {
+    const shown = new ShownAnswer(requestId, askedAt, conversationId)
     shown.refused(ofError(code))
     shown.reason = code
     return shown
@@ -105,9 +106,19 @@ export class ShownAnswer {
     return this.text || this.calls.length ? ofEnd('cancelled') : UNBEGUN
   }
 
+  /** Whether a later message has ended it: nobody has to hear it any more. */
+  get isSuperseded(): boolean {
+    return this.reason === 'cancelled' && this.superseded !== null
+  }
+
   /** Whether a later message stands in its place, and nothing of it is remembered. */
   get isRolledBack(): boolean {
-    return this.reason === 'cancelled' && this.superseded?.rolled_back === true
+    return this.isSuperseded && this.superseded?.rolled_back === true
+  }
+
+  /** Whether the worker remembers it, so that a fork can begin at it. */
+  get isRemembered(): boolean {
+    return !this.isOver || (this.text !== '' && !this.isRefused && !this.isRolledBack && !this.error)
   }
 
   /** Whether it waits for something else than its turn, and others of its conversation go on meanwhile. */

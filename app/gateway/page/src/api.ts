@@ -1,5 +1,7 @@
 /** The gateway, as the page calls it. */
 
+import { rootOf } from './ids'
+
 /** A call of a tool; `result` is its result, if known. */
 export interface Call {
   id: string
@@ -9,6 +11,7 @@ export interface Call {
 }
 
 export interface Turn {
+  conversation_id: string
   request_id: string
   prompt: string
   answer: string
@@ -125,13 +128,30 @@ async function pages<Name extends string, One>(path: string, name: Name): Promis
   }
 }
 
-export const turnsOf = (conversationId: string): Promise<Turn[]> =>
-  pages<'turns', Turn>(`/v1/conversations/${id(conversationId)}`, 'turns')
+async function turnsOf(conversation_id: string): Promise<Turn[]> {
+  const turns = await pages<'turns', Turn>(`/v1/conversations/${id(conversation_id)}`, 'turns')
+  return turns.map((turn) => ({ ...turn, conversation_id }))
+}
 
 export const conversations = (): Promise<Conversation[]> => pages<'conversations', Conversation>('/v1/conversations', 'conversations')
 
-export const deleteConversation = (conversationId: string): Promise<unknown> =>
-  call(`/v1/conversations/${id(conversationId)}`, { method: 'DELETE' })
+/** The conversations that began as copies of this one, or of each other. */
+async function forksOf(root: string): Promise<string[]> {
+  const ids = (await conversations()).map((one) => one.conversation_id)
+  return ids.filter((one) => one !== root && rootOf(one) === root)
+}
+
+/** The turns of all versions, in the order of their ends. */
+export async function versionsOf(root: string): Promise<Turn[]> {
+  const [own, forks] = await Promise.all([turnsOf(root), forksOf(root)])
+  const turns = await Promise.all(forks.map(turnsOf))
+  return [own, ...turns].flat().sort((one, other) => one.created_at - other.created_at)
+}
+
+/** All versions of it. */
+export async function deleteConversation(root: string): Promise<void> {
+  for (const one of [...(await forksOf(root)), root]) await call(`/v1/conversations/${id(one)}`, { method: 'DELETE' })
+}
 
 export const erase = (): Promise<unknown> => call(`/v1/users/${id(caller.user)}`, { method: 'DELETE' })
 

@@ -1,9 +1,18 @@
 /**
  * Request ids that the page makes: a UUIDv7, whose time shows the gateway where to look, and behind a dot what the
- * request is to an earlier one of its conversation: another answer to the same question (`r`), the rest of its answer
- * (`c`), another question in its place (`e`), or the next question after it where questions were edited (`a`). The ids
- * stand in the log, so every tab, device and reload puts questions and answers in the same places.
+ * request is to an earlier one: another answer to the same question (`r`), the rest of its answer (`c`), another
+ * question in its place (`e`), or the next question after it where there are versions (`a`). Another answer or question
+ * begins a conversation of its own, a fork, so that a worker knows what is shown and no more. The ids stand in the log,
+ * so every tab, device and reload puts questions and answers in the same places.
  */
+
+/** An edit, or another answer, begins a conversation of its own: it has the name of the first one, and a mark. */
+const MARK = /~[0-9a-f]{8}$/
+
+/** The first one of all versions of a conversation. */
+export const rootOf = (conversationId: string): string => conversationId.replace(MARK, '')
+
+export const forkOf = (conversationId: string): string => `${rootOf(conversationId)}~${random(8)}`
 
 export type Relation = { kind: 'again' | 'more' | 'edit' | 'after'; of: string }
 

@@ -2,6 +2,7 @@
 
 import { conversations, type Conversation } from './api'
 import { button, byId, element } from './dom'
+import { rootOf } from './ids'
 import { failures, listed, running } from './store'
 
 export interface Row {
@@ -39,7 +40,7 @@ export class ConversationList {
 
   /** It is off the list, also while the gateway cannot be asked. */
   drop(id: string): void {
-    this.known = this.known.filter((one) => one.conversation_id !== id)
+    this.known = this.known.filter((one) => rootOf(one.conversation_id) !== id)
     this.show()
   }
 
@@ -54,16 +55,19 @@ export class ConversationList {
   }
 
   titleOf(id: string): string {
-    return this.rows().find((row) => row.id === id)?.title ?? ''
+    return this.rows().find((row) => row.id === rootOf(id))?.title ?? ''
   }
 
   private rows(): Row[] {
-    const rows = new Map<string, Row>(this.known.map((one) => [one.conversation_id, { id: one.conversation_id, title: one.title, at: one.last_at }]))
+    const rows = new Map<string, Row>()
     const add = (row: Row): void => {
       const known = rows.get(row.id)
       rows.set(row.id, { ...row, title: known?.title ?? row.title, at: Math.max(known?.at ?? 0, row.at) })
     }
-    for (const one of [...failures(), ...running()]) add({ id: one.conversationId, title: one.prompt, at: one.askedAt })
+    // All versions of a conversation are one row; the first one gives it its title.
+    const known = [...this.known].sort((one, other) => one.conversation_id.length - other.conversation_id.length)
+    for (const one of known) add({ id: rootOf(one.conversation_id), title: one.title, at: one.last_at })
+    for (const one of [...failures(), ...running()]) add({ id: rootOf(one.conversationId), title: one.prompt, at: one.askedAt })
     // An answer that has just ended may not be in the history yet.
     const current = this.current()
     if (current.title) add(current)

@@ -2,7 +2,7 @@
 
 import { caller, me, Refusal } from './api'
 import { byId } from './dom'
-import { random } from './ids'
+import { random, rootOf } from './ids'
 import { ConversationList } from './list'
 import { login, UNKNOWN_KEY } from './login'
 import { Options } from './options'
@@ -20,8 +20,8 @@ const prompt = byId<HTMLTextAreaElement>('prompt')
 const user = byId<HTMLInputElement>('user')
 const banner = new Banner(() => void resume().catch(refuse))
 const search = new SearchView(
-  (hit) => void open(hit.conversation_id, hit.request_id),
-  () => talk.conversationId,
+  (hit) => void open(rootOf(hit.conversation_id), hit.request_id),
+  () => talk.versionId,
   (id) => list.titleOf(id),
 )
 const list = new ConversationList(

@@ -1,6 +1,6 @@
 /** What can be done with a conversation: another title, a file of it, off the list, deleted; and the erasure of all. */
 
-import { deleteConversation, erase, turnsOf, type Turn } from './api'
+import { deleteConversation, erase, versionsOf, type Turn } from './api'
 import { Branches } from './branches'
 import { byId } from './dom'
 import { relationOf, tail } from './ids'
@@ -87,7 +87,7 @@ export class Options {
   private async export(kind: 'md' | 'json'): Promise<void> {
     this.told.textContent = ''
     try {
-      const turns = await turnsOf(this.row.id)
+      const turns = await versionsOf(this.row.id)
       const { id, title } = this.row
       if (kind === 'json') save(`${fileName(title)}.json`, 'application/json', jsonOf(id, title, turns))
       else save(`${fileName(title)}.md`, 'text/markdown', markdownOf(title, this.shown(id) ?? Branches.of(turns).shown))

@@ -34,7 +34,7 @@ class Slot {
 const AT_ONCE = { isWanted: false, enter: () => Promise.resolve(() => undefined) }
 
 export class Reading {
-  private readonly lane = new Slot()
+  private readonly lanes = new Map<string, Slot>()
   private readonly sleepers = new Slot()
 
   constructor(private readonly here: AbortSignal) {}
@@ -44,7 +44,7 @@ export class Reading {
     const place = { after: '' }
     while (!this.here.aborted && !answer.isOver) {
       const isRest = answer.isAsleep
-      const slot = isRest ? this.sleepers : isUrgent ? AT_ONCE : this.lane
+      const slot = isRest ? this.sleepers : isUrgent ? AT_ONCE : this.laneOf(answer.conversationId)
       const leave = await slot.enter()
       const pause = new AbortController()
       const stop = (): void => pause.abort()
@@ -65,5 +65,11 @@ export class Reading {
         leave()
       }
     }
+  }
+
+  private laneOf(conversationId: string): Slot {
+    const lane = this.lanes.get(conversationId) ?? new Slot()
+    this.lanes.set(conversationId, lane)
+    return lane
   }
 }

@@ -2,6 +2,7 @@
 
 import { search, type Hit } from './api'
 import { byId, element } from './dom'
+import { rootOf } from './ids'
 import { listed } from './store'
 import { ofFailure } from './words'
 
@@ -25,7 +26,8 @@ function marked(text: string, query: string): (Node | string)[] {
 }
 
 function row(hit: Hit, title: string, query: string, open: (hit: Hit) => void): HTMLElement {
-  const about = [title, hit.role === 'user' ? 'You' : 'Answer', new Date(hit.created_at).toLocaleString(), `${Math.round(hit.similarity * 100)}% near`]
+  const version = rootOf(hit.conversation_id) === hit.conversation_id ? '' : 'a later version'
+  const about = [title, version, hit.role === 'user' ? 'You' : 'Answer', new Date(hit.created_at).toLocaleString(), `${Math.round(hit.similarity * 100)}% near`]
   const button = element(
     'button',
     { type: 'button', className: 'hit' },
@@ -71,7 +73,7 @@ export class SearchView {
     byId('found').textContent = 'Searching…'
     try {
       const own = listed()
-      const hits = (await search(this.filters(query))).filter((hit) => hit.created_at > (own[hit.conversation_id]?.removedAt ?? -1))
+      const hits = (await search(this.filters(query))).filter((hit) => hit.created_at > (own[rootOf(hit.conversation_id)]?.removedAt ?? -1))
       if (turn !== this.searches) return // another search has begun since
       const open = (hit: Hit): void => (this.toggle(false), this.open(hit))
       const rows = hits.map((hit) => row(hit, this.titleOf(hit.conversation_id), query, open))

@@ -3,6 +3,7 @@
  */
 
 import { caller } from './api'
+import { rootOf } from './ids'
 
 export interface Running {
   requestId: string
@@ -92,7 +93,7 @@ export function ended(requestId: string): void {
 
 /** The server has deleted a conversation: what this browser has of it goes, here and in the other tabs. */
 export function deleted(conversationId: string): void {
-  const others = (one: Running): boolean => one.conversationId !== conversationId
+  const others = (one: Running): boolean => rootOf(one.conversationId) !== conversationId
   localStorage.setItem(key(), JSON.stringify(running().filter(others)))
   localStorage.setItem(failedKey(), JSON.stringify(failures().filter(others)))
   const { [conversationId]: _, ...rest } = listed()

@@ -1,9 +1,9 @@
 /** The conversation that is open: its turns, and what is asked in it. */
 
-import { ask, caller, cancel, turnsOf, Unreachable, type Turn } from './api'
+import { ask, caller, cancel, Unreachable, versionsOf, type Turn } from './api'
 import { Branches } from './branches'
 import { byId } from './dom'
-import { newId, type Relation } from './ids'
+import { forkOf, newId, rootOf, type Relation } from './ids'
 import * as panel from './panel'
 import { Reading } from './reading'
 import { ShownAnswer } from './answer'
@@ -31,6 +31,16 @@ const TOLD: Record<when.WhileBusy, string> = {
 interface Message {
   role: 'user' | 'assistant'
   content: string
+}
+
+function messagesOf(turns: TurnView[]): Message[] {
+  return turns
+    .filter((turn) => turn.text && !turn.isRolledBack)
+    .slice(-MOST_TURNS)
+    .flatMap((turn) => [
+      { role: 'user', content: turn.prompt },
+      { role: 'assistant', content: turn.text },
+    ])
 }
 
 export class Talk {
@@ -68,7 +78,7 @@ export class Talk {
     byId('welcome').hidden = true
     this.render()
     try {
-      const turns = await turnsOf(conversationId)
+      const turns = await versionsOf(conversationId)
       if (here.aborted) return
       this.placeAll(turns)
       const open = running().sort((one, other) => one.askedAt - other.askedAt)
@@ -82,7 +92,7 @@ export class Talk {
   /** The turns, with the questions between them that got no answer. */
   private placeAll(turns: Turn[]): void {
     const answered = new Set(turns.map((turn) => turn.request_id))
-    const failed = failures().filter((one) => one.conversationId === this.conversationId && !answered.has(one.requestId))
+    const failed = failures().filter((one) => rootOf(one.conversationId) === this.conversationId && !answered.has(one.requestId))
     const placeBefore = (at: number): void => {
       for (let one = failed[0]; one && one.askedAt < at; one = failed[0]) {
         // What was asked while the turns were on their way is shown already.
@@ -99,21 +109,16 @@ export class Talk {
 
   /** Ask something new. */
   async ask(prompt: string, whileBusy: when.WhileBusy): Promise<void> {
-    const isOver = (turn: TurnView): boolean => turn.live.length === 0
-    const isBusy = this.live().length > 0
-    const shown = this.turns.shown.filter((turn) => !turn.isRolledBack && (whileBusy !== 'rollback' || isOver(turn)))
-    const last = shown.at(-1)
-    const relation: Relation | undefined = this.turns.isForked && last ? { kind: 'after', of: last.requestId } : undefined
-    // A worker remembers all answers; the user means those that are shown.
-    const rewritten = this.turns.isForked || shown.some((turn) => turn.isRewritten)
-    const context = rewritten ? { messages: [...this.shownMessages(shown), { role: 'user', content: prompt }] } : { prompt }
-    await this.send(prompt, context, newId(relation), isBusy ? whileBusy : undefined)
+    const { end, versionId } = this
+    const isBusy = this.live(versionId).length > 0
+    const relation: Relation | undefined = this.turns.isForked && end ? { kind: 'after', of: end.requestId } : undefined
+    await this.send(prompt, versionId, { prompt }, newId(relation), isBusy ? whileBusy : undefined)
     this.toEnd()
   }
 
   /** Follow an answer that is under way, also one that another tab began. `isReplayed`: it was asked before a reload. */
   join(one: Running, isReplayed = false): void {
-    if (one.conversationId !== this.conversationId) return
+    if (rootOf(one.conversationId) !== this.conversationId) return
     const known = this.find(one.requestId)
     if (known) {
       // One that is shown as it is made stays remembered: a reload must find it.
@@ -121,9 +126,9 @@ export class Talk {
       return
     }
     if (one.whileBusy) {
-      for (const earlier of this.live()) if (earlier.askedAt < one.askedAt) earlier.supersede(one.whileBusy === 'rollback')
+      for (const earlier of this.live(one.conversationId)) if (earlier.askedAt < one.askedAt) earlier.supersede(one.whileBusy === 'rollback')
     }
-    const answer = new ShownAnswer(one.requestId, one.askedAt, isReplayed)
+    const answer = new ShownAnswer(one.requestId, one.askedAt, one.conversationId, isReplayed)
     const turn = this.place(one.prompt, answer)
     const here = this.leaving.signal
     this.reading
@@ -133,16 +138,15 @@ export class Talk {
         if (here.aborted) return
         if (answer.error) fails({ ...one, code: answer.error })
         ended(one.requestId)
-        byId('heard').textContent = `Answer: ${turn.spoken || answer.note}`
+        if (!answer.isSuperseded) byId('heard').textContent = `Answer: ${turn.spoken || answer.note}`
         this.onEnd()
       })
   }
 
   /** Bring the turn of a request into view. */
   show(requestId: string): void {
-    const turn = this.turns.all.find((one) => one.answerTo(requestId))
+    const turn = this.turns.reveal(requestId)
     if (!turn) return
-    this.turns.reveal(turn)
     this.render()
     turn.node.scrollIntoView({ block: 'center' })
     turn.node.classList.add('found')
@@ -203,34 +207,45 @@ export class Talk {
     return undefined
   }
 
-  private live(): ShownAnswer[] {
-    return this.turns.all.flatMap((turn) => turn.live)
+  /** Of all versions, or of one. */
+  private live(conversationId = ''): ShownAnswer[] {
+    const live = this.turns.all.flatMap((turn) => turn.live)
+    return conversationId ? live.filter((answer) => answer.conversationId === conversationId) : live
+  }
+
+  /** The turn behind which the next question comes. */
+  private get end(): TurnView | undefined {
+    return this.turns.shown.filter((turn) => !turn.isRolledBack).at(-1)
+  }
+
+  /** The conversation of the version that is shown. */
+  get versionId(): string {
+    return this.end?.first.conversationId ?? this.conversationId
   }
 
   /** Put an answer into the turn that its id names, or into one of its own. */
   private place(prompt: string, answer: ShownAnswer): TurnView {
-    let isNew = false
     const turn = this.turns.place(prompt, answer, (made) => {
-      isNew = true
       made.onChange = () => this.changed()
       made.ask = (to) => void this.askAbout(made, to).catch(this.refuse)
       made.withdraw = (one) => void this.withdraw(one).catch(this.refuse)
       made.question.edit = (text) => void this.askInstead(made, text).catch(this.refuse)
       made.question.leaf = (step) => this.leaf(made, step)
+      made.leafed = () => this.render()
+      made.forkAt = (answer, index) => void this.askWithin(made, answer, index).catch(this.refuse)
     })
-    if (isNew) {
-      byId('welcome').hidden = true
-      this.render()
-    }
+    byId('welcome').hidden = true
+    this.render()
     return turn
   }
 
   /** Another answer to the turn's question, as if none had been given, or more of the one that is shown. */
   private async askAbout(turn: TurnView, relation: Relation): Promise<void> {
-    const messages = this.messagesBefore(turn)
-    messages.push({ role: 'user', content: turn.prompt })
-    if (relation.kind === 'more') messages.push({ role: 'assistant', content: turn.text }, { role: 'user', content: GO_ON })
-    await this.send(turn.prompt, { messages }, newId(relation))
+    if (relation.kind === 'again') return this.askInPlace(turn, newId(relation))
+    const { conversationId, requestId } = turn.last
+    const isLast = this.end === turn
+    const fork = { from: { conversation_id: conversationId, request_id: requestId }, prompt: GO_ON }
+    await this.send(turn.prompt, isLast ? conversationId : forkOf(conversationId), isLast ? { prompt: GO_ON } : fork, newId(relation))
   }
 
   /** Another question in the place of the turn's, as if neither it nor what follows had been asked. */
@@ -238,8 +253,30 @@ export class Talk {
     const shown = this.turns.shown
     const replaced = shown.slice(shown.indexOf(turn)).flatMap((one) => one.live)
     await Promise.all(replaced.map((answer) => cancel(answer.requestId)))
-    const messages = [...this.messagesBefore(turn), { role: 'user', content: prompt }]
-    await this.send(prompt, { messages }, newId({ kind: 'edit', of: turn.requestId }))
+    await this.askInPlace(turn, newId({ kind: 'edit', of: turn.requestId }), prompt)
+  }
+
+  /**
+   * A version of the conversation that goes as far as this turn's question, or has another one in its place. What a
+   * worker does not remember any more, or never did, it is told.
+   */
+  private async askInPlace(turn: TurnView, requestId: string, prompt = ''): Promise<void> {
+    const shown = this.turns.shown
+    const at = shown.indexOf(turn)
+    const { conversationId, requestId: request_id, isRemembered, askedAt } = turn.first
+    const answers = this.turns.all.flatMap((one) => one.answers)
+    const later = answers.filter((one) => one.conversationId === conversationId && one.askedAt > askedAt)
+    const isKnown = isRemembered && later.length < MOST_TURNS
+    const from = { conversation_id: conversationId, request_id, index: 0 }
+    const messages = [...messagesOf(shown.slice(0, at)), { role: 'user', content: prompt || turn.prompt }]
+    const context = isKnown ? { from, ...(prompt ? { prompt } : {}) } : { messages }
+    await this.send(prompt || turn.prompt, forkOf(conversationId), context, requestId)
+  }
+
+  /** Another answer that begins as this one, up to the token with this index. */
+  private async askWithin(turn: TurnView, { conversationId, requestId }: ShownAnswer, index: number): Promise<void> {
+    const from = { conversation_id: conversationId, request_id: requestId, index }
+    await this.send(turn.prompt, forkOf(conversationId), { from }, newId({ kind: 'again', of: requestId }))
   }
 
   private leaf(turn: TurnView, step: number): void {
@@ -248,25 +285,16 @@ export class Talk {
     other?.question.focus()
   }
 
-  private messagesBefore(turn: TurnView): Message[] {
-    const shown = this.turns.shown
-    return this.shownMessages(shown.slice(0, shown.indexOf(turn)))
-  }
-
-  private shownMessages(turns: TurnView[]): Message[] {
-    return turns
-      .filter((turn) => turn.text && !turn.isRolledBack)
-      .slice(-MOST_TURNS)
-      .flatMap((turn) => [
-        { role: 'user', content: turn.prompt },
-        { role: 'assistant', content: turn.text },
-      ])
-  }
-
-  private send(prompt: string, context: object, requestId: string, whileBusy?: when.WhileBusy): Promise<void> {
-    const again = this.unsure.find((one) => one.prompt === prompt && one.conversationId === this.conversationId)
+  private send(
+    prompt: string,
+    conversationId: string,
+    context: object,
+    requestId: string,
+    whileBusy?: when.WhileBusy,
+  ): Promise<void> {
+    const again = this.unsure.find((one) => one.prompt === prompt && one.conversationId === conversationId)
     const rule = whileBusy === 'queue' ? undefined : whileBusy
-    const one: Running = again ?? { requestId, conversationId: this.conversationId, prompt, askedAt: Date.now(), whileBusy: rule }
+    const one: Running = again ?? { requestId, conversationId, prompt, askedAt: Date.now(), whileBusy: rule }
     const told = whileBusy ? TOLD[whileBusy] : SENT
     const sent = this.sending.then(() => this.post(one, { ...context, while_busy: one.whileBusy }, told))
     this.sending = sent.catch(() => undefined)
@@ -315,9 +343,13 @@ export class Talk {
   private changed(): void {
     const live = this.live()
     const awake = live.filter((answer) => !answer.isAsleep).sort((one, other) => one.askedAt - other.askedAt)
-    for (const [at, answer] of awake.entries()) answer.standBehind(at > 0)
+    const busy = new Set<string>()
+    for (const answer of awake) {
+      answer.standBehind(busy.has(answer.conversationId))
+      busy.add(answer.conversationId)
+    }
     byId('stop').hidden = live.length === 0
-    when.offer(live.length > 0, awake.length > 0)
+    when.offer(this.live(this.versionId).length > 0, busy.has(this.versionId))
     const shown = live[0] ?? this.turns.shown.at(-1)
     if (shown) panel.show(shown.figures, live.filter((answer) => answer.figures.state === 'waiting').length)
     else byId('panel').replaceChildren()

@@ -2,6 +2,7 @@
 
 import { ApprovalCard, lineOf } from './approval'
 import { Calls } from './calls'
+import { Cut } from './cut'
 import { button, byId, element } from './dom'
 import { tail, type Relation } from './ids'
 import { markdown, spoken } from './markdown'
@@ -26,7 +27,11 @@ export class TurnView {
   ask: (relation: Relation) => void = () => undefined
   withdraw: (answer: ShownAnswer) => void = () => undefined
   private readonly variants: Variant[]
-  private shown = 0
+  /** Which of its answers is shown. */
+  shownAt = 0
+  /** Another one is shown, and what was asked after that. */
+  leafed: () => void = () => undefined
+  forkAt: (answer: ShownAnswer, index: number) => void = () => undefined
   private painting = false
   private offered = ''
   private readonly answer = element('div', { className: 'answer' })
@@ -65,14 +70,39 @@ export class TurnView {
     if (at < 0 || relation.kind === 'edit' || relation.kind === 'after') return false
     if (relation.kind === 'more') this.variants[at]?.push(answer)
     else this.variants.push([answer])
-    this.shown = relation.kind === 'more' ? at : this.variants.length - 1
+    this.shownAt = relation.kind === 'more' ? at : this.variants.length - 1
     this.watch(answer)
     return true
   }
 
-  /** Whether it has an answer to the request of which an id knows this tail. */
-  isNamed(of: string): boolean {
-    return this.variants.flat().some((answer) => tail(answer.requestId) === of)
+  /** Which of its answers is to the request of which an id knows this tail; -1 if none is. */
+  variantOf(of: string): number {
+    return this.variants.findIndex((parts) => parts.some((part) => tail(part.requestId) === of))
+  }
+
+  /** Show the answer to the request, if it is one of these. */
+  show(of: string): boolean {
+    const at = this.variantOf(of)
+    if (at >= 0) this.showAt(at)
+    return at >= 0
+  }
+
+  showAt(at: number): void {
+    this.shownAt = at
+    this.paint()
+  }
+
+  get answers(): ShownAnswer[] {
+    return this.variants.flat()
+  }
+
+  get count(): number {
+    return this.variants.length
+  }
+
+  /** The first answer of the variant that is shown: the one to the question. */
+  get first(): ShownAnswer {
+    return this.parts[0] ?? this.last
   }
 
   get text(): string {
@@ -106,16 +136,11 @@ export class TurnView {
     return this.last.isRolledBack
   }
 
-  /** Whether the page shows another variant than the first one. */
-  get isRewritten(): boolean {
-    return this.variants.flat().length > 1
-  }
-
   private get parts(): Variant {
-    return this.variants[this.shown] ?? []
+    return this.variants[this.shownAt] ?? []
   }
 
-  private get last(): ShownAnswer {
+  get last(): ShownAnswer {
     const last = this.parts.at(-1)
     if (!last) throw new Error('an answer has at least one part')
     return last
@@ -184,7 +209,7 @@ export class TurnView {
   private offer(): void {
     const { last } = this
     const offered: Node[] = []
-    if (this.variants.length > 1) offered.push(this.leaf('‹', 'Earlier answer', -1), this.count(), this.leaf('›', 'Later answer', 1))
+    if (this.variants.length > 1) offered.push(this.leaf('‹', 'Earlier answer', -1), this.counted(), this.leaf('›', 'Later answer', 1))
     if (last.isQueued) offered.push(button('Withdraw', () => this.withdraw(last), 'Withdraw this question'))
     if (last.isOver && last.ending) offered.push(element('span', {}, last.ending))
     if (last.isOver && !last.isRolledBack) {
@@ -192,20 +217,35 @@ export class TurnView {
         offered.push(button('Go on', () => this.ask({ kind: 'more', of: last.requestId })))
       }
       offered.push(button('Regenerate', () => this.ask({ kind: 'again', of: last.requestId })))
+      if (this.parts.length === 1 && last.isRemembered) offered.push(button('Rewrite from…', () => this.cut(last), 'Rewrite from a word of this answer'))
       if (navigator.clipboard && this.text) offered.push(button('Copy', () => void navigator.clipboard.writeText(this.text)))
     }
     this.actions.replaceChildren(...offered)
   }
 
-  private count(): HTMLElement {
-    return element('span', { className: 'count' }, `${this.shown + 1}/${this.variants.length}`)
+  /** Choose a word at which the answer goes on differently. */
+  private cut(answer: ShownAnswer): void {
+    const shown = [this.answer, this.actions]
+    const over = (): void => {
+      form.node.remove()
+      for (const one of shown) one.hidden = false
+      this.actions.querySelector<HTMLButtonElement>('[aria-label^="Rewrite"]')?.focus()
+    }
+    const goOn = (index: number): void => (this.forkAt(answer, index), byId('prompt').focus())
+    const form = new Cut(answer.requestId, goOn, over)
+    for (const one of shown) one.hidden = true
+    this.answer.after(form.node)
+  }
+
+  private counted(): HTMLElement {
+    return element('span', { className: 'count' }, `${this.shownAt + 1}/${this.variants.length}`)
   }
 
   private leaf(label: string, name: string, step: number): HTMLElement {
-    const to = this.shown + step
+    const to = this.shownAt + step
     const act = (): void => {
-      this.shown = to
-      this.paint()
+      this.showAt(to)
+      this.leafed()
       // The button was made anew; who leafs with the keyboard goes on leafing.
       this.actions.querySelector<HTMLButtonElement>(`[aria-label="${name}"]:enabled, [aria-label$="answer"]:enabled`)?.focus()
     }
