@@ -10,6 +10,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from transformers.tokenization_utils_tokenizers import TokenizersBackend
+
+
+class FileTokenizer(TokenizersBackend):
+    """The generic class, which reads its file once. Left alone, it copies what it has read, by writing it as JSON and
+    reading that.
+    """
+
+    @classmethod
+    def convert_to_native_format(cls, trust_remote_code: bool = False, **options: Any) -> dict[str, Any]:  # noqa: ARG003
+        return options  # `tokenizer_file` is among them, which the constructor reads
+
 
 def load_tokenizer(folder: Path, *, remote_code: bool = False) -> Any:
     """A tokenizer of transformers with the ids of `Tokenizer.from_file`; raises what transformers raises.
@@ -18,9 +30,7 @@ def load_tokenizer(folder: Path, *, remote_code: bool = False) -> Any:
     checkpoint without `tokenizer.json`, or with code of its own, is `AutoTokenizer`'s.
     """
     if not remote_code and (folder / "tokenizer.json").is_file():
-        from transformers.tokenization_utils_tokenizers import TokenizersBackend
-
-        return TokenizersBackend.from_pretrained(folder)
+        return FileTokenizer.from_pretrained(folder)
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=remote_code)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, tokenization_utils_tokenizers
 
 from models.files.tokenizer import load_tokenizer
 from models.text.detokenizer import TextStream, Vocabulary
@@ -76,3 +78,19 @@ def test_token_above_a_hole_in_the_ids_has_its_text() -> None:
     backend.add_tokens([AddedToken("<think>", special=False, normalized=False)])
     stream = TextStream(Vocabulary(PreTrainedTokenizerFast(tokenizer_object=backend)))
     assert "".join(map(stream.step, (0, 320, 1))) == "a<think>b"
+
+
+def test_a_file_is_read_once_and_never_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_with(tmp_path, byte_level(), "GemmaTokenizer", "gemma3_text")
+    copied, read, deepcopy = list[Any](), list[str](), copy.deepcopy
+
+    def from_file(path: str) -> Tokenizer:
+        read.append(path)
+        return Tokenizer.from_file(path)
+
+    monkeypatch.setattr(tokenization_utils_tokenizers, "TokenizerFast", SimpleNamespace(from_file=from_file))
+    monkeypatch.setattr(copy, "deepcopy", lambda one, *memo: copied.append(one) or deepcopy(one, *memo))
+    loaded = load_tokenizer(folder)
+    assert read == [str(folder / "tokenizer.json")]
+    assert not [one for one in copied if isinstance(one, Tokenizer)]
+    assert loaded("hello big world")["input_ids"] == byte_level().encode("hello big world").ids
