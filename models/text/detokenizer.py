@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from models.interface.chat import ModelCall
 from models.interface.generation import Job
@@ -23,6 +24,7 @@ from models.tools.parser import CallDelta, ToolCallParser
 REPLACEMENT = "\ufffd"
 NONE: Mapping[int, str] = MappingProxyType({})
 _KEEPING = frozenset({"ByteLevel", "ByteFallback", "Fuse"})
+_PIECES: WeakKeyDictionary[Any, tuple[int, list[bytes] | None]] = WeakKeyDictionary()
 WINDOW = 64  # tokens after which text that still ends in half a character is emitted as it is
 
 
@@ -35,7 +37,7 @@ class Vocabulary:
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer.backend_tokenizer
-        self.pieces = _byte_pieces(self.tokenizer)
+        self.pieces = _pieces_of(tokenizer)
         added = self.tokenizer.get_added_tokens_decoder()
         self.reasoning_tags = tags_of(tokenizer) or THINK
         self.reasoning_tokens = reasoning_tokens(tokenizer)
@@ -136,22 +138,30 @@ class TextStream(StopStrings):
         return self.add(self._spelled.get(token, text) if self._spelled else text)
 
 
+def _pieces_of(tokenizer: Any) -> list[bytes] | None:
+    """Made once for an engine and the names of its tokens: a large vocabulary takes its time, and memory."""
+    size, (known, pieces) = len(tokenizer), _PIECES.get(tokenizer, (-1, None))
+    if known != size:
+        pieces = _byte_pieces(tokenizer.backend_tokenizer)
+        _PIECES[tokenizer] = size, pieces
+    return pieces
+
+
 def _byte_pieces(tokenizer: Any) -> list[bytes] | None:
     """The bytes of every token, if the tokenizer is byte-level throughout."""
     if not _is_byte_level(tokenizer):
         return None
-    table = _byte_of_character()
+    table, ids = _bytes_as_latin_1(), tokenizer.get_vocab(with_added_tokens=True)
+    pieces = [b""] * (max(ids.values(), default=-1) + 1)  # ids may have holes
     added = tokenizer.get_added_tokens_decoder()
-    pieces: list[bytes] = []
-    # Ids may have holes, so their number is not the highest one.
-    for token in range(max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1):
-        if token in added:
-            pieces.append(b"" if added[token].special else added[token].content.encode())
-            continue
-        piece = tokenizer.id_to_token(token) or ""
-        if any(character not in table for character in piece):
-            return None
-        pieces.append(bytes(table[character] for character in piece))
+    try:
+        for piece, token in ids.items():
+            if token not in added:
+                pieces[token] = piece.translate(table).encode("latin-1")
+    except UnicodeEncodeError:  # a character that stands for no byte
+        return None
+    for token, one in added.items():
+        pieces[token] = b"" if one.special else one.content.encode()
     return pieces
 
 
@@ -164,11 +174,15 @@ def _is_byte_level(tokenizer: Any) -> bool:
     return kinds.count("ByteLevel") == 1 and kinds[0] == "ByteLevel" and {*kinds} <= _KEEPING
 
 
-def _byte_of_character() -> dict[str, int]:
-    """Byte-level BPE writes printable Latin-1 bytes as themselves and the others, in order, from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+def _bytes_as_latin_1() -> dict[int, int]:
+    """For `translate`: the byte that a character of byte-level BPE stands for, as a character of Latin-1.
+
+    Printable bytes are written as themselves and the others, in order, from U+0100 on. What stands for none becomes a
+    character that Latin-1 does not have.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: ord(REPLACEMENT) for byte in others} | {0x100 + number: byte for number, byte in enumerate(others)}
 
 
 class TextPart(NamedTuple):

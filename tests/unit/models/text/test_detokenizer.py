@@ -55,6 +55,21 @@ def test_a_byte_level_decoder_in_a_sequence_loses_no_text_before_half_a_characte
     assert pieces(vocabulary.decoder(), [4, 3, 4]) == [" k", "ü", " k"]
 
 
+def test_a_vocabulary_with_another_character_than_bytes_have_takes_the_general_way():
+    for piece in (" a", "日", "\xad"):
+        backend = Tokenizer(models.BPE(vocab={"a": 0, piece: 1}, merges=[]))
+        backend.decoder = decoders.ByteLevel()
+        assert Vocabulary(PreTrainedTokenizerFast(tokenizer_object=backend)).pieces is None
+
+
+def test_pieces_are_made_once_and_again_for_more_tokens():
+    tokenizer = tiny.tokenizer()
+    first = Vocabulary(tokenizer).pieces
+    assert Vocabulary(tokenizer).pieces is first
+    tokenizer.add_tokens(["grüße"])
+    assert Vocabulary(tokenizer).pieces == [*first, "grüße".encode()]
+
+
 @given(st.lists(st.integers(0, 319), max_size=60))
 def test_any_tokens_give_what_the_tokenizer_gives_for_all_of_them(tokens):
     found = "".join(pieces(VOCABULARY.decoder(), tokens))
