@@ -5,7 +5,7 @@ each process of pytest, does these once, and reads no setting. For each start it
 ends at once: what is started becomes a child of the process of pytest, which is the reaper of orphans meanwhile. It has
 the arguments, the environment, the folder and the files of a cold start, and runs the same script.
 
-What tests starts, ends and exit codes starts cold, as do the suites beside pytest.
+Starts that are interrupted or refused are cold, as are those of the suites beside pytest.
 """
 
 from __future__ import annotations

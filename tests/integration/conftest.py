@@ -18,6 +18,5 @@ for library in ("httpx", "httpx2"):
 
 @pytest.fixture(scope="package", autouse=True)
 def starts() -> Iterator[None]:
-    """A file whose subject is how processes start has a fixture of this name of its own."""
     with warm_starts():
         yield

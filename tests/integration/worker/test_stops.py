@@ -26,9 +26,9 @@ ALARMS = re.compile(
 NewWorker = Callable[..., WorkerProcess]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def starts() -> Iterator[None]:
-    """Cold, as a start is stopped here, too."""
+@pytest.fixture
+def cold() -> Iterator[None]:
+    """A start as people have it."""
     with warm_starts(on=False):
         yield
 
@@ -88,6 +88,7 @@ async def busy(new_worker: NewWorker, request: pytest.FixtureRequest) -> AsyncIt
         yield worker
 
 
+@pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("line", ["", "[INFO]", "oined group", "_on_partitions_assigned"])
 def test_a_start_is_interrupted(new_worker: NewWorker, line: str, number: signal.Signals) -> None:
@@ -98,6 +99,7 @@ def test_a_start_is_interrupted(new_worker: NewWorker, line: str, number: signal
     assert_quiet(worker)
 
 
+@pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_an_idle_worker_stops(new_worker: NewWorker, number: signal.Signals) -> None:
     worker = new_worker().start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from models.kernels.schemas import KERNELS
 from tests.unit.models import tiny
 from tests.unit.models.kernels.test_bits import BITS
 
+ROOT = Path(__file__).parents[4]
 COMPILE = """
 import logging, sys
 from pathlib import Path
@@ -53,15 +55,22 @@ class Compiled:
 
 @pytest.fixture(scope="module")
 def compiled(kernels, tmp_path_factory):
-    """For the least kind of CPU, since compiling takes twenty seconds, and all kinds must have the same bits."""
+    """For the least kind of CPU, since compiling takes twenty seconds, and all kinds must have the same bits. What the
+    same code once left stays for the next run.
+    """
     del kernels
-    kind, cache, empty = target.kinds()[-1].name, tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("empty")
-    environment = os.environ | {"XDG_CACHE_HOME": str(cache), target.KIND: kind}
-    command = [sys.executable, "-W", "ignore", "-c", COMPILE, str(empty)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert not done.returncode, done.stderr
+    kind, empty = target.kinds()[-1].name, tmp_path_factory.mktemp("empty")
+    cache = ROOT / "build" / "kernels" / library.version(kind)
+    log = cache / "log"
+    if not log.is_file():
+        shutil.rmtree(cache.parent, ignore_errors=True)
+        environment = os.environ | {"XDG_CACHE_HOME": str(cache), target.KIND: kind}
+        command = [sys.executable, "-W", "ignore", "-c", COMPILE, str(empty)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert not done.returncode, done.stderr
+        log.write_text(done.stdout)
     (file,) = (cache / "parley").iterdir()
-    return Compiled(kind, cache, file, done.stdout)
+    return Compiled(kind, cache, file, log.read_text())
 
 
 def test_a_process_that_loads_them_does_not_import_numba(kernels):
