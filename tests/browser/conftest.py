@@ -13,9 +13,11 @@ from playwright.async_api import Browser, BrowserContext, async_playwright
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
+from tests.integration.conftest import starts
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.worker.conftest import module_settings
-from tests.warm_start import warm_starts
+
+__all__ = ["starts"]
 
 # Nothing of a browser under test may look for the world outside.
 FLAGS = [
@@ -27,13 +29,6 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-
-
-@pytest.fixture(scope="package", autouse=True)
-def starts() -> Iterator[None]:
-    """Of gateways and workers, as in tests/integration."""
-    with warm_starts():
-        yield
 
 
 @pytest.fixture(scope="session")

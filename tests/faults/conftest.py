@@ -1,14 +1,5 @@
-from __future__ import annotations
+"""Workers start warm in the short tests; those of `make faults` start cold."""
 
-from collections.abc import Iterator
+from tests.integration.conftest import starts
 
-import pytest
-
-from tests.warm_start import warm_starts
-
-
-@pytest.fixture(scope="package", autouse=True)
-def starts() -> Iterator[None]:
-    """Of workers in the short tests; those of `make faults` start cold."""
-    with warm_starts():
-        yield
+__all__ = ["starts"]
