@@ -59,7 +59,8 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     until: When its time is over; once the call is made, that of its tool.
     time_ms: How long the tool has.
     is_made_at_last: It is made if nobody decides.
-    parameters: The schema of its arguments.
+    parameters, description: The schema of its arguments, and what the tool does.
+    question: What the user said last, where desks are to read it.
     decided_by: Who has decided.
     asked: The arguments of the model, if they were edited.
     """
@@ -70,6 +71,8 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
     time_ms: int
     is_made_at_last: bool = False
     parameters: dict[str, Any] | None = None
+    description: str = ""
+    question: str = ""
     state: ApprovalState = ApprovalState.ASKED
     decided_by: str = ""
     asked: str | None = None

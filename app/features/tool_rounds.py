@@ -15,10 +15,12 @@ import logging
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from textwrap import shorten
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from app.answering.dialogue import question_of
 from app.answering.kept import Kept
 from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Round, Stage
@@ -50,6 +52,8 @@ _READ_S = 10.0
 CANCELLED = "error: the answer was stopped before the tool answered"
 # Answers of one user that wait in one partition, as a multiple of those that may run.
 _MOST_WAITING = 8
+_MOST_SHOWN = 300
+"""Characters of the description and of the question that a desk reads."""
 _SHOWN = 1000
 """Characters of a result in a notice: it is for display, and the table has the whole."""
 
@@ -214,7 +218,9 @@ class Calling(Stage):
     def _approvals(self, calls: Sequence[ModelCall], now: int) -> tuple[Approval, ...]:
         """For those of the calls that need one by the policy."""
         rules = self._tools.approve if self._tools.waits is not None else {}
-        schemas = {tool.function.name: tool.function.parameters for tool in self.run.accepted.request.tools or ()}
+        request = self.run.accepted.request
+        tools = {tool.function.name: tool.function for tool in request.tools or ()} if rules else {}
+        question = shorten(question_of(request, self.run.memory), _MOST_SHOWN, placeholder="…") if rules else ""
         return tuple(
             Approval(
                 call_id=call.id,
@@ -222,10 +228,13 @@ class Calling(Stage):
                 until=now + round(rule.within_s * 1000),
                 time_ms=self._timeout_ms(),
                 is_made_at_last=rule.otherwise == "approved",
-                parameters=schemas.get(call.name),
+                parameters=None if tool is None else tool.parameters,
+                description="" if tool is None else shorten(tool.description or "", _MOST_SHOWN, placeholder="…"),
+                question=question if rule.shows_question else "",
             )
             for call in calls
             if (rule := rules.get(call.name)) is not None
+            for tool in [tools.get(call.name)]
         )
 
     def _expires_at(self) -> int:

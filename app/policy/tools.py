@@ -24,12 +24,13 @@ def is_desk(name: str) -> bool:
 
 class ApproveRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A call is made only once somebody of the desk `by` has approved it; `by = "user"`: once the user has. What nobody
-    has decided `within_s` is `otherwise`.
+    has decided `within_s` is `otherwise`. With `shows_question` the desk reads what the user said last, shortened.
     """
 
     by: str
     within_s: float = 86_400.0
     otherwise: Literal["approved", "rejected"] = "rejected"
+    shows_question: bool = False
 
     def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""

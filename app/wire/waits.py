@@ -15,7 +15,8 @@ from app.wire.codec import Headers, decode
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the answer waits for: its `kind` is `tool`, `approval`, `answer` (an agent's) or `timer`. `wait_id` is the
     call's id, of a timer the request's. `by`: of an approval, the desk that decides, or `user`; of an answer, the
-    agent that gives it. `parameters` is the schema of the arguments, JSON text.
+    agent that gives it. `parameters` is the schema of the arguments, JSON text, and `description` what the tool does.
+    `question` is what the user said last, shortened, if the policy shows it to the desk.
     """
 
     wait_id: str
@@ -25,6 +26,8 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     until: int | None = None
     by: str | None = None
     parameters: str | None = None
+    description: str = ""
+    question: str = ""
 
     @property
     def details(self) -> dict[str, str | int | None]:
@@ -34,11 +37,14 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DecidedWait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an approval is over: `approved`, `edited`, `rejected` or `expired`, and who has decided."""
+    """How an approval is over: `approved`, `edited`, `rejected` or `expired`, and who has decided. `arguments`: those
+    with which the call is made, if they were edited; until the answer ends.
+    """
 
     wait_id: str
     decision: str
     by: str | None = None
+    arguments: str | None = None
 
 
 class WaitRecord(msgspec.Struct, frozen=True, kw_only=True):

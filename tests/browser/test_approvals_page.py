@@ -20,12 +20,14 @@ from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings
 from tests.integration.worker.test_tools_over_kafka import calls_of, result
 
-POLICY = '[waits]\n[tools.look_up]\napprove = {{ by = "{by}", within_s = 600 }}\n'
+POLICY = '[waits]\n[tools.look_up]\napprove = {{ by = "{by}", within_s = 600, shows_question = true }}\n'
 SCHEMA = {
     "type": "object",
     "properties": {"word": {"type": "string"}, "count": {"type": "integer", "description": "So many"}},
 }
-TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": SCHEMA}}]
+TOOL = {"name": "look_up", "parameters": SCHEMA, "description": "Looks a word up in the catalogue."}
+TOOLS = [{"type": "function", "function": TOOL}]
+ASKED = "My kettle came broken, and I want my 49.90 back. It is the second one! " + "w" * 200
 REFUND = {
     "order_number": "4711",
     "amount": 49.9,
@@ -94,6 +96,9 @@ async def test_two_of_a_desk_decide_by_keyboard_and_see_each_other(browser: Brow
         for page in (ali, bob):  # without a reload
             await expect(page.get_by_role("article").filter(has_text=f"for {user}")).to_be_visible(timeout=LONG_MS)
     assert await ali.title() == "(3) Approvals – Parley"
+    asking = ali.get_by_role("article").filter(has_text="for omar")
+    await expect(asking).to_contain_text("Looks a word up in the catalogue.")
+    await expect(asking.locator("blockquote")).to_have_text("The user wrotehello from omar")
     await expect(ali.locator("#heard")).to_contain_text("new call waits")
     # A change, with the keyboard alone: what cannot be read and what the tool does not take is told at its field.
     nina = ali.get_by_role("article").filter(has_text="for nina")
@@ -116,7 +121,8 @@ async def test_two_of_a_desk_decide_by_keyboard_and_see_each_other(browser: Brow
     await ali.keyboard.press("Enter")
     own = "count 2 for nina. Approved with changes by you."
     await expect(ali.locator("#decided")).to_contain_text(own, timeout=LONG_MS)
-    await expect(bob.locator("#decided")).to_contain_text("for nina. Approved with changes by ali.", timeout=LONG_MS)
+    theirs = "Look up: word kettle, count 2 for nina. Approved with changes by ali."
+    await expect(bob.locator("#decided")).to_contain_text(theirs, timeout=LONG_MS)
     async with Client(gateway.settings) as client:
         (call,) = await calls_of(client, "nina")
         assert json.loads(call.arguments) == {"word": "kettle", "count": 2}
@@ -225,6 +231,28 @@ async def test_a_number_that_javascript_would_round_stays_as_it_is(
         await expect(card.get_by_role("alert")).to_have_text("“Amount” cannot be read.")
 
 
+async def test_where_arguments_of_arguments_are_no_json_is_told(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    one = {"wait_id": "c", "user_id": "nina", "request_id": "r", "name": "refund", "conversation_id": "c", "by": "desk"}
+    items = {"since": 0, "until": 9e12, "parameters": {}, "arguments": '{"items": [{"sku": "kettle", "count": 1}]}'}
+    page = await open_list(context, [one | items], has_more=False)
+    await page.goto(f"{gateway.url}/approvals")
+    card = page.get_by_role("article", name="Refund")
+    await card.get_by_role("button", name="Change").click()
+    text = await card.get_by_label("Items").input_value()
+    for wrong, where in (
+        (text.replace('"kettle",', '"kettle"'), "line 4, at character 5"),
+        ('[{"sku": kettle}]', "line 1, at character 10"),
+        ('[{"sku": 1}', "line 1, at character 12"),
+    ):
+        await card.get_by_label("Items").fill(wrong)
+        await card.get_by_role("button", name="Approve with changes").click()
+        told = f"“Items” cannot be read: something is wrong in {where}."
+        await expect(card.get_by_role("alert")).to_have_text(told)
+        await expect(card.get_by_label("Items")).to_be_focused()
+
+
 @pytest.mark.skipif(NODE is None or NPM is None, reason="node is not installed: axe was not run")
 async def test_axe_finds_nothing_and_nothing_is_too_wide(
     context: BrowserContext, gateway: GatewayProcess, pictures: Path
@@ -234,6 +262,7 @@ async def test_axe_finds_nothing_and_nothing_is_too_wide(
     calls = [
         {"wait_id": f"call_{name}", "user_id": "acme/nina", "request_id": name, "name": name, **about}
         | {"arguments": json.dumps(given), "parameters": {"properties": {"amount": {"type": "number"}}}}
+        | {"description": "Pays money back." if given else "", "question": ASKED if given else ""}
         for name, given in (("refund", REFUND), ("close_account", {}))
     ]
     page = await open_list(context, calls, has_more=True)

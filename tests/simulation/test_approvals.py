@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from msgspec.structs import replace
 
 from app.features.waits.approvals import NOT_APPROVED, NOT_ASKED
 from app.policy.file import Policy, WaitRules
@@ -25,7 +26,7 @@ from tests.simulation.test_sleeping import ASKED, Waits, _queued
 
 RULES = ApproveRules(by="desk", within_s=20.0)
 PARAMETERS = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
-TOOL = {"type": "function", "function": {"name": "look_up", "parameters": PARAMETERS}}
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "look_up", "parameters": PARAMETERS}}
 REQUEST = {**ASKED, "tools": [TOOL], "max_tokens": 1}
 
 
@@ -107,6 +108,24 @@ def test_an_answer_sleeps_at_once_and_its_call_is_made_once_it_is_approved(monke
     assert (notice.details["kind"], notice.details["by"]) == ("approval", "desk")
 
 
+@pytest.mark.parametrize("shows", [True, False])
+def test_a_desk_reads_what_the_tool_does_and_the_question_if_the_policy_says_so(
+    shows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    course = Desk(monkeypatch, replace(RULES, shows_question=shows))
+    tool = {"type": "function", "function": {**TOOL["function"], "description": "Looks\n  up."}}
+    course.send(1.0, request_id="r", **{**REQUEST, "tools": [tool], "prompt": "my words " * 60})
+    course.decide(5.0)
+    course.run()
+    (wait,) = course.told()[0]["waits"]
+    assert wait["description"] == "Looks up."
+    question = wait.get("question", "")
+    assert (question[:9], len(question) <= 300, question[-1:]) == (
+        ("my words ", True, "…") if shows else ("", True, "")
+    )
+    assert all("my words" not in json.dumps(one) for one in course.told()[1:] if not one["waits"])
+
+
 def test_arguments_that_are_edited_count_if_they_follow_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     course = Desk(monkeypatch)
     course.ask()
@@ -115,6 +134,8 @@ def test_arguments_that_are_edited_count_if_they_follow_the_schema(monkeypatch: 
     course.decide(5.0, "edited", arguments='{"word": "other"}')
     course.run()
     assert course.calls() == ['{"word": "other"}']
+    told = [one["decided"][0] for one in course.told() if one.get("decided")]
+    assert [one.get("arguments") for one in told if one] == ['{"word": "other"}'] * (len(told) - 1) + [None]  # the end
     assert course.letters() == 2
     assert course.outcomes()[-1] == ("edited", "desk/ali")
     assert [one.arguments for one in course.turns()["r"].tool_calls or ()] == ['{"word": "other"}']

@@ -85,7 +85,7 @@ BUDGETS = {
     "docs/settings.md": 1_830,
     "docs/sizing.md": 1_600,
     "docs/topics.md": 850,
-    "docs/waits.md": 1_260,
+    "docs/waits.md": 1_310,
     "docs/while-busy.md": 330,
     "models/README.md": 1_830,
     "models/demo/checkpoint/README.md": 250,

@@ -11,7 +11,7 @@ from models.interface.chat import ModelCall
 from tables.asleep import Head, Sleep, WaitKind
 from tables.records import encode
 from tables.records import key as key_of
-from tables.tool_calls import NO_ROUNDS, ToolRound, ToolRounds
+from tables.tool_calls import NO_ROUNDS, ApprovalState, ToolRound, ToolRounds
 
 ENDED = "ended"
 TIMER = WaitKind.TIMER.value
@@ -30,13 +30,23 @@ def _wait(one: ToolRound, call: ModelCall) -> Wait:
     if approval is None or not approval.is_asked:
         return Wait(call.id, "tool", call.name, call.arguments, one.until(call.id))
     schema = None if approval.parameters is None else encode(approval.parameters).decode()
-    return Wait(call.id, "approval", call.name, call.arguments, approval.until, approval.by, schema)
+    of_call = (call.id, "approval", call.name, call.arguments, approval.until, approval.by, schema)
+    return Wait(*of_call, description=approval.description, question=approval.question)
 
 
-def decisions_of(rounds: ToolRounds) -> tuple[DecidedWait, ...]:
+def decisions_of(rounds: ToolRounds, *, has_ended: bool) -> tuple[DecidedWait, ...]:
     """The approvals that are over, and how."""
-    over = (one for one in rounds.approvals if not one.is_asked)
-    return tuple(DecidedWait(one.call_id, one.state.value, one.decided_by or None) for one in over)
+    edited = {} if has_ended else {call.id: call.arguments for call in rounds.calls}
+    return tuple(
+        DecidedWait(
+            one.call_id,
+            one.state.value,
+            one.decided_by or None,
+            edited.get(one.call_id) if one.state is ApprovalState.EDITED else None,
+        )
+        for one in rounds.approvals
+        if not one.is_asked
+    )
 
 
 def wait_of(key: RequestKey, head: Head) -> Wait:
@@ -60,7 +70,7 @@ def state_record(
         until=head.until,
         tokens_offset=head.tokens_offset,
         waits=() if state == ENDED else (wait_of(key, head),) if is_timer else waits_of(rounds),
-        decided=decisions_of(rounds),
+        decided=decisions_of(rounds, has_ended=state == ENDED),
     )
     return Outgoing(settings.topic(TopicName.WAITS), key_of(*key), encode(record))
 

@@ -105,6 +105,7 @@ async def approvals(request: Request, by: str | None = None, version: str | None
                 "request_id": one.record.request_id,
                 "decision": one.decided.decision,
                 "by": one.decided.by,
+                "arguments": one.decided.arguments,
             }
             for one in gateway.approvals.past
             if may_see(one.record, one.wait)
@@ -270,6 +271,8 @@ def _shown(one: OpenApproval) -> dict[str, Any]:
         "name": wait.name,
         "arguments": wait.arguments,
         "parameters": None if wait.parameters is None else msgspec.Raw(wait.parameters.encode()),
+        "description": wait.description,
+        "question": wait.question,
         "since": record.since,
         "until": wait.until,
     }

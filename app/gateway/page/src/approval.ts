@@ -74,6 +74,13 @@ export class ApprovalCard {
     return element('p', {}, /^(\{\s*\})?$/.test(raw) ? 'Without further details.' : plain(raw))
   }
 
+  /** What the tool does, and what the user said. */
+  private words(): HTMLElement[] {
+    const { description, question } = this.approval
+    const words = description ? [element('p', { className: 'does' }, plain(description))] : []
+    return question ? [...words, element('blockquote', {}, element('small', {}, 'The user wrote'), plain(question))] : words
+  }
+
   private ask(): void {
     const values = this.values()
     const approve = button('Approve', () => void this.send({ decision: 'approved' }), `Approve ${this.title}`)
@@ -84,7 +91,7 @@ export class ApprovalCard {
     this.node.append(this.told)
     // Whose call it is, as the buttons of many cards have one name.
     for (const one of actions) one.setAttribute('aria-describedby', this.about.id)
-    this.body.replaceChildren(values, element('p', { className: 'row' }, ...actions))
+    this.body.replaceChildren(...this.words(), values, element('p', { className: 'row' }, ...actions))
   }
 
   private change(): void {
@@ -92,7 +99,7 @@ export class ApprovalCard {
     this.form('Approve with changes', fields.nodes, () => {
       const read = fields.read()
       if ('values' in read) return void this.send({ decision: 'edited', arguments: read.values }, fields)
-      this.told.textContent = `“${label(read.wrong)}” cannot be read.`
+      this.told.textContent = `“${label(read.wrong)}” cannot be read${read.where ? `: ${read.where}` : ''}.`
       fields.mark(read.wrong, this.told)
     })
     fields.first?.focus()
@@ -117,7 +124,7 @@ export class ApprovalCard {
     form.addEventListener('keydown', (event) => {
       if (event.key === 'Escape') (event.stopPropagation(), back.click())
     })
-    this.body.replaceChildren(form)
+    this.body.replaceChildren(...this.words(), form)
     this.node.append(this.told)
   }
 

@@ -20,15 +20,19 @@ export interface Approval {
   name: string
   arguments: string
   parameters: Schema | null
+  description?: string
+  /** What the user said last, if the desk is to read it. */
+  question?: string
   since: number
   until: number | null
 }
 
-/** One that is over; `by` is `DESK/NAME`, and empty where the time was over. */
+/** One that is over; `by` is `DESK/NAME`, and empty where the time was over. `arguments`: JSON text, if they were changed. */
 export interface Past {
   wait_id: string
   decision: string
   by: string | null
+  arguments?: string | null
 }
 
 export interface Approvals {

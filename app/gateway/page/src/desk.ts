@@ -62,10 +62,10 @@ function close(one: Approval, past: Past | null, isOwn: boolean, changed?: Recor
   settle()
   count()
   if (hadFocus) (after ?? { focus: () => byId('open').focus() }).focus()
-  const values = Object.entries(changed ?? parsed(one.arguments)).map(([name, value]) => `${label(name).toLowerCase()} ${shownValue(value)}`).join(', ')
+  const theirs = past?.arguments ? parsed(past.arguments) : undefined
+  const values = Object.entries(changed ?? theirs ?? parsed(one.arguments)).map(([name, value]) => `${label(name).toLowerCase()} ${shownValue(value)}`).join(', ')
   const about = values.length > MOST_ABOUT ? `${values.slice(0, MOST_ABOUT)}…` : values
-  // What somebody else has made of it is not in the list.
-  const title = `${label(one.name)}${past?.decision === 'edited' && !changed ? ' (as asked)' : ''}`
+  const title = `${label(one.name)}${past?.decision === 'edited' && !changed && !theirs ? ' (as asked)' : ''}`
   const line = lineOf(past, isOwn)
   const whose = `for ${plain(one.user_id)}`
   byId('decided').prepend(element('li', {}, element('b', {}, about ? `${title}: ${about}` : title), ` ${whose}. ${line}`))

@@ -71,14 +71,14 @@ export class Fields {
   }
 
   /** The arguments as they are now; the name of the field that cannot be read otherwise. */
-  read(): { values: Record<string, unknown> } | { wrong: string } {
+  read(): { values: Record<string, unknown> } | { wrong: string; where: string } {
     const values: Record<string, unknown> = {}
     for (const { name, read } of this.fields) {
       try {
         const value = read()
         if (value !== undefined) values[name] = value
-      } catch {
-        return { wrong: name }
+      } catch (error) {
+        return { wrong: name, where: error instanceof NotJson ? error.message : '' }
       }
     }
     return { values }
@@ -132,13 +132,57 @@ export class Fields {
     const text = wasThere ? JSON.stringify(before, null, 2) : ''
     const rows = Math.min(MOST_ROWS, text.split('\n').length + 1)
     const control = element('textarea', { value: text, rows, spellcheck: false }) as HTMLTextAreaElement
-    return { name, control, read: () => (control.value.trim() ? exact(control.value) : undefined) }
+    // The cursor stands where it is wrong, as far as the browser says.
+    return { name, control, read: () => (control.value.trim() ? exact(control.value, (at) => control.setSelectionRange(at, at)) : undefined) }
   }
 }
 
-function exact(json: string): unknown {
-  if (!isExact(json)) throw new Error('a number would be rounded')
-  return JSON.parse(json) as unknown
+/** Its message says where, for people. */
+class NotJson extends Error {}
+
+function exact(json: string, toPlace: (at: number) => void): unknown {
+  if (!isExact(json)) throw new NotJson('a number in it has too many digits')
+  try {
+    return JSON.parse(json) as unknown
+  } catch {
+    const at = placeOf(json)
+    const before = json.slice(0, at).split('\n')
+    toPlace(at)
+    throw new NotJson(`something is wrong in line ${before.length}, at character ${(before.at(-1) ?? '').length + 1}`)
+  }
+}
+
+const SCALAR = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[\da-fA-F]{4}))*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null/y
+
+/** Where a text stops to be JSON: not every browser says so. */
+function placeOf(json: string): number {
+  let at = 0
+  const next = (): string => {
+    while (' \t\r\n'.includes(json[at] ?? 'x')) at++
+    return json[at] ?? ''
+  }
+  const scalar = (): boolean => {
+    next()
+    SCALAR.lastIndex = at
+    const isThere = SCALAR.test(json)
+    if (isThere) at = SCALAR.lastIndex
+    return isThere
+  }
+  const passes = (mark: string): boolean => next() === mark && at++ >= 0
+  const value = (): boolean => {
+    const open = next()
+    if (open !== '{' && open !== '[') return scalar()
+    at++
+    const close = open === '{' ? '}' : ']'
+    for (let isFirst = true; next() !== close; isFirst = false) {
+      if (!isFirst && !passes(',')) return false
+      if (open === '{' && !(next() === '"' && scalar() && passes(':'))) return false
+      if (!value()) return false
+    }
+    return passes(close)
+  }
+  if (value()) next()
+  return at
 }
 
 function kindOf(value: unknown): string {
