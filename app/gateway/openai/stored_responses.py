@@ -94,7 +94,7 @@ class StoredResponses:
         return self._gateway.turns(self._identity.user_id)
 
     async def described(self, stored: StoredResponse) -> dict[str, Any]:
-        """The response as far as it is written; raises `ApiError`."""
+        """The response as far as it is written; `parley` says for what it waits. Raises `ApiError`."""
         request, events = stored.request, stored.events()
         answer = await self._gateway.follower.answer(request.user_id, request.request_id)
         if answer is not None:
@@ -102,7 +102,11 @@ class StoredResponses:
             for event in answer.events:
                 for _ in events.read(event):
                     pass
-        return events.response
+        response = events.response
+        waiting = self._gateway.waiting
+        if not events.has_ended and (waits := await waiting.of_request(request.user_id, request.request_id)):
+            response["parley"]["waiting"] = [wait.details for wait in waits.waits]
+        return response
 
     async def cancel(self, stored: StoredResponse) -> dict[str, Any]:
         """The response after its end, or in progress if that takes longer; raises `ApiError`."""

@@ -223,10 +223,14 @@ async def test_a_response_that_waits_is_in_progress(
             error = event if event.type == "error" else None
         assert (error and error.code) == "waiting"
     assert created is not None
-    assert (await client.responses.retrieve(created.id)).status == "in_progress"
+    waiting = await client.responses.retrieve(created.id)
+    assert waiting.status == "in_progress"
+    (wait,) = (waiting.model_extra or {})["parley"]["waiting"]
+    assert (wait["kind"], wait["name"]) == ("tool", "look_up")
     await goes_on(client, http, topics)
     ended = await client.responses.retrieve(created.id)
     assert (ended.status, ended.output_text) == ("incomplete", TEXT)
+    assert "waiting" not in (ended.model_extra or {})["parley"]
 
 
 async def test_a_whole_response_that_waits_is_a_conflict(
