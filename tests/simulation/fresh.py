@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PER_KIND = 8
+PER_KIND = 6
 """All kinds together take some 30 s of a processor."""
 
 
