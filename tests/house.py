@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 77_395,
-    "files of the product": 704,
+    "lines of the product": 77_635,
+    "files of the product": 707,
     "lines of packages beside it": 415,
     "lines of the core": 9_379,
     "lines of the tests": 100_621,
-    "words of documents written by hand": 40_965,
+    "words of documents written by hand": 40_983,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

@@ -15,7 +15,8 @@
 the `tools` of requests; with `"tool_mode": "kafka"` an answer that calls one of them waits for its result and goes on.
 """
 
-from app.tools.tool import Tool, ToolError
-from app.tools.tools import Tools, current_call
+from parley_client.tools import Tool, ToolError, current_call
+
+from app.tools.tools import Tools
 
 __all__ = ["Tool", "ToolError", "Tools", "current_call"]

@@ -30,6 +30,33 @@ def _files(folder: Path) -> set[str]:
     return {str(one.relative_to(package)) for one in package.rglob("*") if one.is_file() and one.suffix != ".pyc"}
 
 
+def test_an_empty_environment_gets_neither_app_nor_models(unpacked: Path, tmp_path: Path) -> None:
+    """By pip, into a folder that nothing else is in."""
+    (wheel,) = unpacked.parent.glob("*.whl")
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(tmp_path),
+        str(wheel),
+    ]
+    subprocess.run(pip, check=True, capture_output=True)
+    assert {one.name.partition("-")[0] for one in tmp_path.iterdir()} == {"parley_client"}
+    program = (
+        f"import sys; sys.path[:] = [one for one in sys.path if 'site-packages' not in one] + [{str(tmp_path)!r}]; "
+    )
+    program += (
+        "import parley_client.plugins, importlib.util as u; print([u.find_spec(one) for one in ('app', 'models')])"
+    )
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[None, None]"
+
+
 def test_it_needs_httpx_alone(unpacked: Path) -> None:
     (metadata,) = unpacked.glob("*.dist-info/METADATA")
     needed = message_from_bytes(metadata.read_bytes()).get_all("Requires-Dist") or []

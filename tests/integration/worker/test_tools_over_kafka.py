@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from parley_client import tools as light
+from parley_client.tools.serving import serve
 
 from app.settings import Settings
 from app.tools import Tools, current_call
@@ -131,8 +133,14 @@ async def test_waiting_answers_hold_no_slot_that_others_could_use(narrow_worker:
 
 
 @asynccontextmanager
-async def running(tools: Tools, settings: Settings) -> AsyncIterator[None]:
-    serving = asyncio.create_task(tools.serve(settings))
+async def running(tools: light.Tools, settings: Settings) -> AsyncIterator[None]:
+    """By the settings, or by the light package alone."""
+    if isinstance(tools, Tools):
+        serving = asyncio.create_task(tools.serve(settings))
+    else:
+        options = settings.cluster.options()
+        brokers = options.pop("bootstrap_servers")
+        serving = asyncio.create_task(serve(tools.answer, brokers, "light", settings.topic_prefix, options))
     try:
         yield
     finally:
@@ -141,8 +149,9 @@ async def running(tools: Tools, settings: Settings) -> AsyncIterator[None]:
             await serving
 
 
-async def test_functions_answer_calls(client: Client) -> None:
-    user, tools, asked = client.user(), Tools(), []
+@pytest.mark.parametrize("kind", [Tools, light.Tools])
+async def test_functions_answer_calls(client: Client, kind: type[light.Tools]) -> None:
+    user, tools, asked = client.user(), kind(), list[str]()
 
     @tools.tool
     async def look_up(word: str) -> dict[str, str]:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from app.tools.tool import Tool, ToolError
-from app.wire.tools import MAX_TOOLS
+from parley_client.tools.tool import Tool, ToolError
 
 if TYPE_CHECKING:
     from mcp import Client
 
 _MOST_PAGES = 200
+MAX_TOOLS = 128
+"""Of a request."""
 
 
 async def mcp_tools(client: Client) -> list[Tool]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import msgspec
 
-from app.wire.ids import is_tool_name
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class ToolError(Exception):
@@ -42,7 +43,7 @@ def tool_of(function: Callable[..., Any], name: str | None = None, description: 
         TypeError: a parameter has no annotation or takes a variable number of arguments, or the name is no tool's name.
     """
     name = name or function.__name__
-    if not is_tool_name(name):
+    if not _NAME.fullmatch(name):
         raise TypeError(f"{name}: a tool's name must be 1-64 of A-Z a-z 0-9 _ . -")
     arguments = _arguments_of(function)
 
