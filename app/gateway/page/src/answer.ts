@@ -252,7 +252,7 @@ export class ShownAnswer {
   private ends(end: TokenEvent): void {
     this.reason = end.error ? end.error.code : (end.finish_reason ?? '')
     if (end.error) this.told = ofError(end.error.code)
-    else if (this.told !== ofNotice('resumed')) this.told = ''
+    else if (![ofNotice('resumed'), ofNotice('steered')].includes(this.told)) this.told = ''
   }
 
   private say(text: string): void {

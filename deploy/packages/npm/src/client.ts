@@ -13,7 +13,7 @@ export interface Message {
 }
 
 /** What becomes of earlier requests of the conversation; `queue` is the default. */
-export type WhileBusy = 'queue' | 'reject' | 'interrupt' | 'rollback'
+export type WhileBusy = 'queue' | 'reject' | 'interrupt' | 'rollback' | 'steer'
 
 /** Where a conversation without turns begins as a copy: behind a request, or with `index` within its answer. */
 export interface Fork {

@@ -26,7 +26,7 @@ class Fork(TypedDict):
     text: NotRequired[str]
 
 
-WhileBusy: TypeAlias = Literal["queue", "reject", "interrupt", "rollback"]
+WhileBusy: TypeAlias = Literal["queue", "reject", "interrupt", "rollback", "steer"]
 FIELDS = frozenset(_NAMES.split())
 
 
