@@ -36,6 +36,7 @@ from app.features.waits.approvals import Decided, asked, call_record, not_asked,
 from app.features.waits.sleep import asleep, go_on, kept_at_end, may_sleep
 from app.features.waits.states import waits_of
 from app.policy.file import NO_POLICY, Policy
+from app.policy.tools import BY_USER
 from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import TOOL_CALLS, TOOL_RESULTS, WAITING, Plan
@@ -230,7 +231,7 @@ class Calling(Stage):
                 is_made_at_last=rule.otherwise == "approved",
                 parameters=None if tool is None else tool.parameters,
                 description="" if tool is None else shorten(tool.description or "", _MOST_SHOWN, placeholder="…"),
-                question=question if rule.shows_question else "",
+                question=question if rule.shows_question and rule.by != BY_USER else "",
             )
             for call in calls
             if (rule := rules.get(call.name)) is not None
