@@ -29,7 +29,7 @@ LIMITS = {
     "lines of packages beside it": 415,
     "lines of the core": 9_379,
     "lines of the tests": 100_621,
-    "words of documents written by hand": 40_983,
+    "words of documents written by hand": 41_063,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

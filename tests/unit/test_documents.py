@@ -36,7 +36,7 @@ LONGEST_LINE = 180
 
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
-    "CHANGELOG.md": 358,
+    "CHANGELOG.md": 398,
     "CONTRIBUTING.md": 2_668,
     "README.md": 1_450,
     "SECURITY.md": 160,
@@ -47,7 +47,7 @@ BUDGETS = {
     "app/tools/README.md": 600,
     "app/wire/README.md": 1_795,
     "deploy/connect/README.md": 670,
-    "deploy/packages/README.md": 150,
+    "deploy/packages/README.md": 165,
     "deploy/packages/conformance/README.md": 250,
     "deploy/packages/npm/README.md": 600,
     "deploy/packages/python/README.md": 500,
