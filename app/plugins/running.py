@@ -159,5 +159,14 @@ async def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     loop.run_forever()
-    with suppress(RuntimeError):  # a task that does not end
-        loop.close()
+    loop.run_until_complete(_cancel_others())
+    loop.close()
+
+
+async def _cancel_others() -> None:
+    """What has been given up, or comes while the plug-in closes; a task that does not end holds its own thread."""
+    await asyncio.sleep(0)
+    if others := asyncio.all_tasks() - {asyncio.current_task()}:
+        for other in others:
+            other.cancel()
+        await asyncio.wait(others)

@@ -67,7 +67,7 @@ def masked(
     memory: Sequence[KeptTurn] = (),
 ) -> tuple[Run, Stage]:
     """The run of a request, and the stage in it."""
-    rules = GuardRules(pii=pii, pii_entities=("EMAIL_ADDRESS",), on_failure=on_failure)
+    rules = GuardRules(pii=pii, pii_entities=("EMAIL_ADDRESS",), on_failure=on_failure, timeout_s=600.0)
     partition = partition_with_secret()
     if memory:
         partition.put(Table.CONVERSATIONS, Conversation(ASKED_AT, tuple(memory)), "ann", "default")
