@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, async_playwright
+from playwright.async_api import Browser, BrowserContext, async_playwright, expect
 
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
@@ -18,6 +18,10 @@ from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.worker.conftest import module_settings
 
 __all__ = ["starts"]
+
+# For hangs: five seconds, the default, are less than a busy machine may take.
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 
 # Nothing of a browser under test may look for the world outside.
 FLAGS = [
@@ -74,7 +78,7 @@ def gateway(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 async def browser(chromium: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS, timeout=2 * PATIENCE_MS)
         yield browser
         await browser.close()
 
@@ -83,6 +87,7 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
 async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
     """One person's browser; what its pages complain of fails the test."""
     context = await browser.new_context(viewport={"width": 1100, "height": 760})
+    context.set_default_timeout(PATIENCE_MS)
     complaints: list[Any] = []
     context.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     context.on("weberror", lambda error: complaints.append(error.error))

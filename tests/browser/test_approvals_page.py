@@ -55,7 +55,7 @@ def settings(by: str, chromium: str, kafka: KafkaCluster, tmp_path_factory: pyte
 
 async def asked(gateway: GatewayProcess, user: str) -> None:
     body = {"prompt": f"hello from {user}", "max_tokens": 1, "tools": TOOLS, "tool_mode": "kafka"}
-    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}, timeout=60) as http:
         assert (await http.post("/v1/requests", json=body)).status_code == 202
 
 

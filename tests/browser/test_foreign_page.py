@@ -79,7 +79,7 @@ async def test_a_page_of_another_origin_is_refused_on_every_path(
 
 async def test_a_page_by_another_name_of_this_machine_is_refused(gateway: GatewayProcess) -> None:
     port = gateway.url.rpartition(":")[2]
-    async with httpx.AsyncClient(base_url=gateway.url) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
         for host in (f"evil.example:{port}", f"a`b.evil.example:{port}", f"127.0.0.1.evil.example:{port}"):
             for path in ("/", *GETS):
                 assert (await http.get(path, headers={"Host": host})).status_code == 403, (host, path)

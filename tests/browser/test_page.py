@@ -61,7 +61,7 @@ async def words(page: Page, most: int) -> None:
 
 async def whole(gateway: GatewayProcess, page: Page, user: str) -> str:
     request_id = await page.locator("article").last.get_attribute("data-request")
-    async with httpx.AsyncClient(base_url=gateway.url) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
         reported = await http.get(f"/v1/requests/{request_id}", params={"user_id": user})
     return str(reported.json()["text"]).strip()
 
@@ -110,7 +110,7 @@ async def test_reasoning_is_a_fold_above_the_answer(context: BrowserContext, gat
     await expect(fold.locator("summary")).to_have_text("Reasoning")
     await expect(fold.locator("div")).not_to_be_visible()
     await fold.locator("summary").click()
-    async with httpx.AsyncClient(base_url=gateway.url) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
         request_id = await page.locator("article").last.get_attribute("data-request")
         reported = (await http.get(f"/v1/requests/{request_id}", params={"user_id": "rita"})).json()
     assert await fold.locator("div").inner_text() == reported["reasoning"].strip()

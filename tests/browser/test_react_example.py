@@ -69,7 +69,7 @@ async def wait_ready(page: Page) -> None:
 
 
 async def kept(gateway: GatewayProcess, request_id: str) -> dict[str, Any]:
-    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": "nina"}) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": "nina"}, timeout=60) as http:
         answer: dict[str, Any] = (await http.get(f"/v1/requests/{request_id}")).raise_for_status().json()
         return answer
 

@@ -38,7 +38,7 @@ async def at_length(page: Page) -> None:
 
 
 async def turns_of(gateway: GatewayProcess, user: str) -> list[dict[str, Any]]:
-    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}, timeout=60) as http:
         (talk,) = (await http.get("/v1/conversations")).json()["conversations"]
         turns: list[dict[str, Any]] = (await http.get(f"/v1/conversations/{talk['conversation_id']}")).json()["turns"]
         return turns

@@ -79,7 +79,7 @@ async def test_an_event_source_that_has_the_end_is_told_to_stop(http: httpx.Asyn
 
 
 def running(worker: WorkerProcess) -> float:
-    text = httpx.get(f"http://127.0.0.1:{worker.web_port}/metrics").text
+    text = httpx.get(f"http://127.0.0.1:{worker.web_port}/metrics", timeout=60).text
     return sum(
         sample.value
         for family in text_string_to_metric_families(text)

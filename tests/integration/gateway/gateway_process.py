@@ -78,7 +78,7 @@ class GatewayProcess:
         assert self._process is not None
         return self._process.pid
 
-    def stop(self, timeout_s: float = 30.0) -> int:
+    def stop(self, timeout_s: float = 60.0) -> int:
         """SIGTERM; returns the exit code."""
         assert self._process is not None
         self._process.terminate()

@@ -37,9 +37,9 @@ async def test_who_asks_is_told_soon_and_a_reader_waits_through_it_and_gets_the_
             late = {"prompt": "hang", "request_id": "late"}
             chat = {"messages": [{"role": "user", "content": "hang"}]}
             refused = await asyncio.gather(
-                http.post("/v1/requests", json=late, params=other, timeout=15),
-                http.post("/v1/chat/completions", json=chat, params=other, timeout=15),
-                http.delete(f"/v1/requests/{request_id}-other", params=other, timeout=15),
+                http.post("/v1/requests", json=late, params=other, timeout=60),
+                http.post("/v1/chat/completions", json=chat, params=other, timeout=60),
+                http.delete(f"/v1/requests/{request_id}-other", params=other, timeout=60),
             )
             for reply in refused:
                 assert (reply.status_code, reply.json()["error"]["code"]) == (503, "unavailable")

@@ -171,7 +171,7 @@ async def test_what_is_no_http_is_logged_like_all_else_and_once_in_a_while(
     with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
         ports = (gateway.settings.gateway_port, gateway.settings.gateway_metrics_port)
         for number in range(60):
-            with socket.create_connection(("127.0.0.1", ports[number % 2]), timeout=10) as peer:
+            with socket.create_connection(("127.0.0.1", ports[number % 2]), timeout=60) as peer:
                 peer.sendall(b"\x16\x03\x01 private\r\n\r\n")
                 assert b" 400 " in peer.recv(4096)
         lines = [line for line in gateway.log.read_text().splitlines() if "Invalid HTTP" in line]

@@ -39,12 +39,14 @@ async def test_streams_and_websockets_are_sent_at_once(gateway: GatewayProcess, 
 async def test_connections_with_tls_and_those_of_operators_are_sent_at_once(settings: Settings, tmp_path: Path) -> None:
     ca = trustme.CA()
     with gateway_with_keys(settings, tmp_path, **files_of(ca, tmp_path, "parley")) as address:
-        async with httpx.AsyncClient(verify=trusting(ca), headers={"Authorization": f"Bearer {KEY}"}) as http:
+        async with httpx.AsyncClient(
+            verify=trusting(ca), headers={"Authorization": f"Bearer {KEY}"}, timeout=60
+        ) as http:
             assert (await http.get(f"{address}/v1/models")).status_code == 200
             assert delays_small_writes(int(address.rpartition(":")[2])) == [False]
 
 
 async def test_the_workers_views_are_sent_at_once(worker: WorkerProcess) -> None:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{worker.web_port}") as http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{worker.web_port}", timeout=60) as http:
         await http.get("/healthz")
         assert delays_small_writes(worker.web_port) == [False]

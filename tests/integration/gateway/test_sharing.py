@@ -72,7 +72,9 @@ def gateways(shared_worker: WorkerProcess, tmp_path: Path) -> Iterator[Gateways]
 
 
 def metric(gateway: GatewayProcess, name: str) -> float:
-    text = httpx.get(gateway.metrics_url if gateway.settings.gateway_api_keys else f"{gateway.url}/metrics").text
+    text = httpx.get(
+        gateway.metrics_url if gateway.settings.gateway_api_keys else f"{gateway.url}/metrics", timeout=60
+    ).text
     found = re.search(rf"^{name}(?:_total)? (\S+)$", text, re.MULTILINE)
     return 0.0 if found is None else float(found[1])
 

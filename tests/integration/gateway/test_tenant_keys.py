@@ -40,7 +40,9 @@ async def client(gateway: GatewayProcess) -> AsyncIterator[AsyncOpenAI]:
 
 
 async def turns(gateway: GatewayProcess, key: str, conversation: str, **headers: str) -> list[str]:
-    async with httpx.AsyncClient(base_url=gateway.url, headers={"authorization": f"Bearer {key}", **headers}) as http:
+    async with httpx.AsyncClient(
+        base_url=gateway.url, headers={"authorization": f"Bearer {key}", **headers}, timeout=60
+    ) as http:
         found = (await http.get(f"/v1/conversations/{conversation}")).raise_for_status().json()
         return [turn["prompt"] for turn in found["turns"]]
 

@@ -71,7 +71,7 @@ async def test_the_port_speaks_tls_alone(settings: Settings, tmp_path: Path) -> 
     ca = trustme.CA()
     with gateway(settings, tmp_path, **files_of(ca, tmp_path, "parley")) as address:
         assert address.startswith("https://127.0.0.1:")
-        async with httpx.AsyncClient(base_url=address, verify=trusting(ca)) as http:
+        async with httpx.AsyncClient(base_url=address, verify=trusting(ca), timeout=60) as http:
             assert (await http.get("/healthz")).status_code == 200
             sent = await http.post("/v1/requests", json={"prompt": "hello"}, headers={"Authorization": f"Bearer {KEY}"})
             assert sent.status_code == 202
@@ -80,7 +80,7 @@ async def test_the_port_speaks_tls_alone(settings: Settings, tmp_path: Path) -> 
         async with connect(f"{secure}/v1/ws", ssl=trusting(ca), additional_headers=headers) as socket:
             await socket.send(json.dumps({"type": "ask", "ref": "1", "prompt": "hello"}))
             assert json.loads(await socket.recv())["type"] == "asked"
-        async with httpx.AsyncClient() as stranger:
+        async with httpx.AsyncClient(timeout=60) as stranger:
             with pytest.raises(httpx.ConnectError, match="certificate"):
                 await stranger.get(f"{address}/healthz")
             with pytest.raises(httpx.TransportError):
@@ -105,7 +105,7 @@ async def test_a_renewed_certificate_is_shown_without_a_restart_and_open_connect
     quick = {"app.gateway.edge.certificate.EVERY_S": 0.05}
     with gateway(settings, tmp_path, constants=quick, **files) as address:
         before = serial(address, ca)
-        async with httpx.AsyncClient(base_url=address, verify=trusting(ca)) as http:
+        async with httpx.AsyncClient(base_url=address, verify=trusting(ca), timeout=60) as http:
             assert (await http.get("/healthz")).status_code == 200
             renewed = files_of(ca, tmp_path, "renewed")
             renewed["gateway_tls_cert"].replace(files["gateway_tls_cert"])
@@ -131,12 +131,12 @@ async def test_a_caller_needs_a_certificate_of_the_authority_and_a_key(settings:
             context = trusting(ca)
             if issuer is not None:
                 issuer.issue_cert("nina").configure_cert(context)
-            async with httpx.AsyncClient(base_url=address, verify=context) as http:
+            async with httpx.AsyncClient(base_url=address, verify=context, timeout=60) as http:
                 with pytest.raises(httpx.TransportError):
                     await http.get("/healthz")
         context = trusting(ca)
         callers.issue_cert("nina").configure_cert(context)
-        async with httpx.AsyncClient(base_url=address, verify=context) as http:
+        async with httpx.AsyncClient(base_url=address, verify=context, timeout=60) as http:
             assert (await http.get("/healthz")).status_code == 200
             assert (await http.get("/v1/models")).status_code == 401
 

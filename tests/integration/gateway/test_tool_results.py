@@ -54,7 +54,7 @@ async def test_they_are_their_owner_s_and_what_is_none_is_left_out(
     again = {**SECOND, "content": "Friday"}
     await written(scripted, another, {"results": [{"tool_call_id": "call-1", "content": "of another"}]})
     await written(scripted, mine, *odd, {"results": [FIRST, SECOND]}, {"results": [again]})
-    async with httpx.AsyncClient(base_url=guarded.url) as http:
+    async with httpx.AsyncClient(base_url=guarded.url, timeout=60) as http:
         assert await results(http, f"{mine}", NINA) == [FIRST, again]
         assert await results(http, mine, OMAR) == []
         assert await results(http, "without-a-time", NINA) == []
@@ -67,7 +67,7 @@ async def test_an_erasure_hides_them_whatever_time_the_id_names(
 ) -> None:
     request_id = id_at(time.time() + ahead_s)
     await written(scripted, request_id, {"results": [FIRST]})
-    async with httpx.AsyncClient(base_url=guarded.url) as http:
+    async with httpx.AsyncClient(base_url=guarded.url, timeout=60) as http:
         assert await results(http, request_id, NINA) == [FIRST]
         assert (await http.delete("/v1/users/nina", headers=NINA)).status_code == 202
         assert await results(http, request_id, NINA) == []

@@ -63,7 +63,9 @@ def test_a_program_in_node_asks_follows_cancels_and_resumes(
     consumer: Path, gateway: GatewayProcess, workers: Workers
 ) -> None:
     seen = json.loads(run(NODE or "node", "consumer.mjs", gateway.url, cwd=consumer))
-    kept = httpx.get(f"{gateway.url}/v1/requests/{seen['requestId']}", params={"user_id": "nina"}).json()["text"]
+    kept = httpx.get(f"{gateway.url}/v1/requests/{seen['requestId']}", params={"user_id": "nina"}, timeout=60).json()[
+        "text"
+    ]
     assert seen["text"] == seen["again"] == kept
     assert kept.endswith(seen["rest"])
     assert 0 < len(seen["rest"]) < len(kept)
@@ -92,7 +94,7 @@ def test_a_program_in_node_asks_follows_cancels_and_resumes(
 @asynccontextmanager
 async def asking(consumer: Path, gateway: GatewayProcess) -> AsyncIterator[tuple[Proxy, asyncio.StreamReader]]:
     """A program that asks the gateway through a proxy, and what it writes."""
-    async with asyncio.timeout(45), Proxy(gateway.settings.gateway_port) as proxy:
+    async with asyncio.timeout(120), Proxy(gateway.settings.gateway_port) as proxy:
         command = (NODE or "node", "hung.mjs", f"http://127.0.0.1:{proxy.port}")
         program = await asyncio.create_subprocess_exec(*command, cwd=consumer, stdout=PIPE)
         assert program.stdout is not None
@@ -111,7 +113,7 @@ async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
         assert await output.readline()
         await hang_until_reconnected(proxy)
         request_id, text = json.loads(await output.read())
-    kept = httpx.get(f"{gateway.url}/v1/requests/{request_id}", params={"user_id": "nina"}).json()
+    kept = httpx.get(f"{gateway.url}/v1/requests/{request_id}", params={"user_id": "nina"}, timeout=60).json()
     assert (kept["status"], kept["text"]) == ("done", text)
 
 

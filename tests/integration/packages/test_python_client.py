@@ -46,7 +46,7 @@ async def parley(
 
 async def kept(gateway: GatewayProcess, request_id: str, user: str = "nina") -> str:
     """What the gateway has as the answer's text."""
-    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}, timeout=60) as http:
         text: str = (await http.get(f"/v1/requests/{request_id}")).raise_for_status().json()["text"]
         return text
 
@@ -171,7 +171,7 @@ async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
     gateway: GatewayProcess, workers: Workers
 ) -> None:
     async with (
-        asyncio.timeout(45),
+        asyncio.timeout(120),
         Proxy(gateway.settings.gateway_port) as proxy,
         AsyncParley(f"http://127.0.0.1:{proxy.port}", user="nina", silent_s=0.5) as parley,
     ):
@@ -188,7 +188,7 @@ async def test_an_answer_of_which_the_turn_alone_is_left_is_shown_whole(
     gateway: GatewayProcess, moved: GatewayProcess, workers: Workers
 ) -> None:
     async with (
-        asyncio.timeout(45),
+        asyncio.timeout(120),
         Proxy(gateway.settings.gateway_port) as proxy,
         AsyncParley(f"http://127.0.0.1:{proxy.port}", user="nina") as parley,
     ):

@@ -19,7 +19,7 @@ from tests.integration.worker.conftest import module_settings
 
 def asked(worker: WorkerProcess, path: str) -> tuple[int, dict[str, Any]]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{worker.web_port}{path}", timeout=10) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{worker.web_port}{path}", timeout=60) as response:
             return response.status, json.loads(response.read())
     except urllib.error.HTTPError as refused:
         return refused.code, json.loads(refused.read())

@@ -39,14 +39,14 @@ class Link:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._proxy.__aenter__(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._proxy.__aenter__(), self._loop).result(60)
         self.port = self._proxy.port
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._proxy.__aexit__(None, None, None), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._proxy.__aexit__(None, None, None), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     @property
@@ -88,11 +88,13 @@ def link(kafka: KafkaCluster, start_worker: StartWorker, tmp_path_factory: pytes
 
 @pytest.fixture(scope="module")
 def worker(kafka: KafkaCluster, link: Link, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    """The edge. Its policy is the page's, but for the address, and for times that a test would wait for."""
+    """The edge. Its policy is the page's, but for the address, and for times that a test would wait for, or
+    that a machine without a free processor would take.
+    """
     policy = EDGE
     for told, here in (
         ("https://parley.example.com/v1", f"http://127.0.0.1:{link.port}/v1"),
-        ("silence_s = 5 ", "silence_s = 1 "),
+        ("silence_s = 5 ", "silence_s = 15 "),
         ("retry_s = 30", "retry_s = 2"),
     ):
         assert policy.count(told) == 1
@@ -142,10 +144,10 @@ async def test_a_link_that_fails_in_mid_answer_leaves_the_rest_to_the_edge(
 ) -> None:
     await central_again(client)
     user = client.user()
-    request_id = await client.ask(user, LONG, max_tokens=120)
+    request_id = await client.ask(user, LONG, max_tokens=600)
     begun = (await client.begun(user, request_id, 20)).text
     getattr(link, how)()
-    answer = await client.answer(user, request_id, 30)
+    answer = await client.answer(user, request_id)
     assert answer.complete
     assert answer.end.finish_reason == "length"
     assert answer.text.startswith(begun)
@@ -163,7 +165,7 @@ async def test_without_a_link_the_edge_answers_and_the_centre_does_when_it_is_ba
         began = time.monotonic()
         answer = await client.asked(client.user(), LONG, max_tokens=5)
         assert (answer.end.model_version, answer.end.finish_reason) == ("paced@1", "length")
-        assert time.monotonic() - began < 8, number
+        assert time.monotonic() - began < 60, number
     before = link.calls
     await asyncio.gather(*(client.asked(client.user(), LONG, max_tokens=2) for _ in range(10)))
     assert link.calls - before < 10, "while it is left out, requests do not try it one by one"

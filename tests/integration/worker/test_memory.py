@@ -25,8 +25,8 @@ def alone(prompt: str) -> int:
     return len(BytePrompts().build("", (), prompt).ids)
 
 
-async def prompt_tokens(client: Client, user: str, prompt: str) -> int:
-    answer = await client.asked(user, prompt, max_tokens=2)
+async def prompt_tokens(client: Client, user: str, prompt: str, timestamp_ms: int | None = None) -> int:
+    answer = await client.asked(user, prompt, max_tokens=2, timestamp_ms=timestamp_ms)
     assert answer.end is not None
     assert answer.end.usage is not None
     return answer.end.usage.prompt_tokens
@@ -45,8 +45,8 @@ def restart(worker: WorkerProcess, *, kill: bool) -> None:
 async def test_a_conversation_is_remembered_within_its_ttl_and_forgotten_after_it(client: Client) -> None:
     user = client.user()
     await client.asked(user, "one", max_tokens=2)
-    await asyncio.sleep(2.0)
-    assert await prompt_tokens(client, user, "two") > alone("two")
+    (turn,) = await client.turns_of(user, 1)
+    assert await prompt_tokens(client, user, "two", turn.created_at + 2000) > alone("two")
     await asyncio.sleep(TTL_S + 1.0)
     assert await prompt_tokens(client, user, "three") == alone("three")
 

@@ -90,7 +90,7 @@ async def test_a_gateway_with_other_settings_lists_what_the_worker_serves_from_i
     before = policy.read_text()
     own = worker.settings.model_copy(update={"policy": None, "model": "/srv/models/secret-merger"})
     with GatewayProcess(own, tmp_path / "gateway.log") as gateway:
-        async with httpx.AsyncClient(base_url=gateway.url) as http:
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
 
             async def listed() -> list[str]:
                 return [model["id"] for model in (await http.get("/v1/models")).raise_for_status().json()["data"]]

@@ -82,7 +82,7 @@ async def busy(new_worker: NewWorker, request: pytest.FixtureRequest) -> AsyncIt
     worker.start()
     worker.wait_owning(worker.settings.partitions)
     async with Client(worker.settings) as client:
-        asked = [(user, await client.ask(user, max_tokens=200)) for user in (client.user() for _ in range(8))]
+        asked = [(user, await client.ask(user, max_tokens=1000)) for user in (client.user() for _ in range(8))]
         for user, request_id in asked:
             await client.begun(user, request_id)
         yield worker

@@ -89,7 +89,9 @@ async def test_what_a_tenant_may_use_is_answered_and_listed(
     answer = await client.asked("acme/nina", "hello", model="small", priority="standard", max_tokens=1)
     assert answer.segments[0].model_version == "small@1"
     with GatewayProcess(worker.settings, tmp_path / "gateway.log") as gateway:
-        async with httpx.AsyncClient(base_url=gateway.url, headers={"Authorization": f"Bearer {KEY}"}) as http:
+        async with httpx.AsyncClient(
+            base_url=gateway.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60
+        ) as http:
             listed = {model["id"] for model in (await http.get("/v1/models")).json()["data"]}
             assert "small" in listed
             assert "large" not in listed

@@ -47,7 +47,7 @@ async def parley(worker: WorkerProcess, *arguments: str) -> tuple[int | None, st
 
 async def figures_of(worker: WorkerProcess) -> dict[str, dict[str, float]]:
     """What the worker has counted of waits, by its one label."""
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         reported = (await http.get(f"http://127.0.0.1:{worker.web_port}/metrics")).text
     families = {family.name: family.samples for family in text_string_to_metric_families(reported)}
     assert {"parley:asleep", "parley:asleep_bytes", "parley:asleep_used_ratio"} <= families.keys()
