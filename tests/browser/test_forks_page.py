@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, Route, expect
 
 from tests.browser.test_page import enter, over, say, stored, words
 from tests.browser.test_page_conversations import stop
@@ -132,9 +133,12 @@ async def test_a_hit_of_a_version_that_was_replaced_shows_that_version(
     ]
     page = await enter(context, gateway, "hita")
     await page.route("**/v1/conversations?*", lambda route: route.fulfill(json={"conversations": talks}))
-    for name, its in turns.items():
-        address = f"**/v1/conversations/{name}?*"
-        await page.route(address, lambda route, its=its: route.fulfill(json={"turns": its}))
+
+    async def turns_of(route: Route) -> None:
+        name = urlsplit(route.request.url).path.rpartition("/")[2]
+        await route.fulfill(json={"turns": turns.get(name, [])})
+
+    await page.route("**/v1/conversations/*", turns_of)
     await page.route("**/v1/search?*", lambda route: route.fulfill(json={"hits": hits}))
     await page.reload()
     await page.get_by_role("button", name="one", exact=True).click()
