@@ -56,7 +56,7 @@ from tables.conversations import MemoryRules
 from tables.erasures import PartitionMarks
 from tables.records import Conversation, Erased, RowChange, Table
 from tests.simulation.memory_store import Disk, MemoryStore
-from tests.unit.answering.word_engine import Before, model, words_of
+from tests.unit.answering.word_engine import Before, model
 
 ASKED_AT = 1_700_000_000_000
 NOW = ASKED_AT + 1000
@@ -360,7 +360,7 @@ async def answered(
     async with asyncio.timeout(_DEADLINE_S):
         await Containment(pipeline, observer).answer(cast(Partition, partition), inflight)
         for one in models:  # before anything is left to the garbage collector
-            assert not words_of(one).open, "a job of the engine is open"
+            assert not getattr(one.engine, "open", ()), "a job of the engine is open"
         assert not inflight.attempts.is_beginning
         await partition.rest()
     return Told(partition, tuple(before), tuple(observer.outcomes), request.user_id, request.conversation_id)
