@@ -24,11 +24,11 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 77_645,
+    "lines of the product": 77_647,
     "files of the product": 707,
     "lines of packages beside it": 415,
     "lines of the core": 9_379,
-    "lines of the tests": 100_720,
+    "lines of the tests": 100_730,
     "words of documents written by hand": 41_130,
     "loose files in models": 0,
     "circles between rooms of models": 0,

@@ -60,7 +60,9 @@ class Steering(Feature):
         """Add those of the later requests that wait in the lane now."""
         partition, mine = run.partition, run.accepted
         for one in partition.lanes.items(mine.conversation):
-            if one is run.inflight or one.stop.reason is not None or not _steers(one.accepted.request):
+            former = one.accepted.former
+            is_its_own = former.is_admitted and former.plan.steered is None  # it has begun as a request like any other
+            if one is run.inflight or one.stop.reason is not None or is_its_own or not _steers(one.accepted.request):
                 continue
             rounds = calls.decided(run.key)
             if rounds is None or not _has_room(rounds, one.accepted.request, run.answer.beside_bytes):

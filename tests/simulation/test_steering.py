@@ -171,3 +171,9 @@ MUTANTS: dict[str, Mutant] = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     find_broken_promise(mutant, MUTANTS[mutant], monkeypatch)
+
+
+def test_what_has_begun_by_itself_is_not_steered_by_a_successor() -> None:
+    """Found by this storm: a replayed request that had a plan ended without words, into nothing."""
+    outcome = steering_storm(340).run()
+    assert outcome.clean, outcome.line()
