@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 707,
     "lines of packages beside it": 415,
     "lines of the core": 9_379,
-    "lines of the tests": 100_730,
+    "lines of the tests": 100_740,
     "words of documents written by hand": 41_130,
     "loose files in models": 0,
     "circles between rooms of models": 0,

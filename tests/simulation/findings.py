@@ -150,6 +150,10 @@ class Findings:
         lost = {conversations[key] for key in torn if key in conversations}
         ended = {key for key, plan in verdict.plans.items() if plan.superseded is not None}
         bare = {conversations[key] for key in torn & ended if key in conversations}  # calls whose tokens are lost
+        # Words that Kafka has lost, or whose answer went no further when they came, may be a turn of their own.
+        steered = {key: (key[0], plan.steered) for key, plan in verdict.plans.items() if plan.steered is not None}
+        stops = {key for key, reason in self._reasons().items() if reason in {"cancelled", "deadline"}}
+        bare |= {conversations[key] for key, into in steered.items() if key in torn or into in torn | stops}
         verdict.changed[:] = [key for key in verdict.changed if conversations.get(key) not in bare]
         sources = {key: (key[0], plan.cached) for key, plan in verdict.plans.items()}
         verdict.wrong_plans[:] = [key for key in verdict.wrong_plans if sources.get(key) not in torn]
