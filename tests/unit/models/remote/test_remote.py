@@ -104,7 +104,7 @@ async def test_a_failure_before_the_first_token_is_tried_again_elsewhere_unseen(
     servers: list[OutsideServer], new_engine: NewEngine, trouble: str
 ) -> None:
     servers[0].trouble = trouble
-    engine = new_engine(2)
+    engine = new_engine(2, silence_s=2.0 if trouble == "silent" else 60.0)
     answers = await asyncio.gather(*(ask(engine, job_of()) for _ in range(6)))
     assert {(answer.text, answer.reason) for answer in answers} == {(words(0, 8), "length")}
 
@@ -114,7 +114,7 @@ async def test_a_failure_in_the_middle_is_continued_elsewhere_with_no_word_missi
     servers: list[OutsideServer], new_engine: NewEngine, trouble: str
 ) -> None:
     servers[0].trouble, servers[0].after = trouble, 3
-    engine = new_engine(2)
+    engine = new_engine(2, silence_s=2.0 if trouble == "silent" else 60.0)
     for answer in await asyncio.gather(*(ask(engine, job_of(max_tokens=12)) for _ in range(4))):
         spoken = answer.text.split()
         assert spoken == [word.strip() for word in WORDS[: len(spoken)]]
