@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from parley_client import AsyncParley, ParleyError
 
 from tests.integration.gateway.gateway_process import GatewayProcess
-from tests.integration.gateway.test_socket import opened, say, up_to_the_end
+from tests.integration.gateway.test_socket import heard, opened, say, up_to_the_end
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -50,9 +50,11 @@ async def test_a_socket_hears_that_an_answer_is_rolled_back(gateway: GatewayProc
         first, second, conversation = (uuid.uuid4().hex for _ in range(3))
         shared = {"type": "ask", "conversation_id": conversation}
         await say(socket, **shared, request_id=first, prompt="speak", max_tokens=100_000)
-        await asyncio.sleep(0.3)
+        begun: list[dict[str, Any]] = []
+        while not begun or begun[-1]["type"] != "token":
+            begun.append(await heard(socket))
         await say(socket, **shared, request_id=second, prompt="no, this", max_tokens=2, while_busy="rollback")
-        events = [*await up_to_the_end(socket), *await up_to_the_end(socket)]
+        events = [*begun, *await up_to_the_end(socket), *await up_to_the_end(socket)]
         notices = [one["notice"] for one in events if one["request_id"] == first and one["type"] == "notice"]
         assert {"by": second, "rolled_back": True} in [one.get("details") for one in notices]
         ends = {one["request_id"]: one.get("finish_reason") for one in events if one["type"] == "done"}
