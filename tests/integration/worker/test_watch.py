@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import UnknownMemberIdError
@@ -31,7 +32,7 @@ from tests.faults.worker_process import FAUST, WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings
 
-SESSION_S = 15.0
+SESSION_S = 60.0  # far more than a leave takes on a busy machine
 LEAVES = rb"the watcher leaves \S+ for its member (\S+): (.*) \("
 Start = Callable[..., WorkerProcess]
 
@@ -78,7 +79,7 @@ def watchers_of(worker: WorkerProcess) -> list[int]:
     return watchers(str(worker.pid))
 
 
-def until(holds: Callable[[], object], timeout_s: float = 20.0) -> float:
+def until(holds: Callable[[], object], timeout_s: float = 60.0) -> float:
     began = time.monotonic()
     while not holds():
         assert time.monotonic() < began + timeout_s
@@ -101,7 +102,7 @@ def test_the_group_goes_on_at_once_when_a_worker_is_killed(start: Start) -> None
     before = moved(other)
     one.kill()
     assert until(lambda: moved(other) > before) < SESSION_S / 2
-    until(lambda: not watchers_of(one), 5.0)
+    until(lambda: not watchers_of(one))
     assert [outcome for _, outcome in leaves(one)] == [b"the group goes on without it"]
     assert json.loads((one.settings.data_dir / "leaves").read_text())["leaves"] == 1
 
@@ -115,7 +116,7 @@ def test_an_orderly_end_leaves_no_watcher_and_no_line(start: Start, number: sign
     assert int(rss[0]) < 40_000
     one.signal(number)
     assert one.wait(60.0) == 0
-    until(lambda: not watchers_of(one), 2.0)
+    until(lambda: not watchers_of(one))
     assert not leaves(one)
 
 
@@ -138,7 +139,7 @@ def test_a_watcher_that_dies_is_started_again_and_leaves_for_its_worker(start: S
     one, other = start("one"), start("other")
     (watcher,) = watchers_of(one)
     os.kill(watcher, signal.SIGKILL)
-    until(lambda: watchers_of(one) not in ([], [watcher]), 10.0)
+    until(lambda: watchers_of(one) not in ([], [watcher]))
     assert b"the watcher has ended (-9); tried again" in one.log.read_bytes()
     assert watcher not in children_of(one.pid), "it is reaped"
     time.sleep(2.0)
@@ -150,7 +151,7 @@ def test_a_watcher_that_dies_is_started_again_and_leaves_for_its_worker(start: S
 def test_a_crash_loop_is_left_to_the_session(start: Start) -> None:
     one = start()
     kept = one.settings.data_dir / "leaves"
-    kept.write_text(json.dumps({"leaves": 7, "times": [time.time() - 50] * MOST}))
+    kept.write_text(json.dumps({"leaves": 7, "times": [time.time()] * MOST}))
     for watcher in watchers_of(one):
         os.kill(watcher, signal.SIGKILL)  # the next one reads the file
     until(lambda: b"tried again" in one.log.read_bytes())
@@ -158,7 +159,7 @@ def test_a_crash_loop_is_left_to_the_session(start: Start) -> None:
     time.sleep(2.0)
     one.kill()
     until(lambda: b"has died, for the 4th time within 60 s" in one.log.read_bytes())
-    until(lambda: not watchers_of(one), 5.0)
+    until(lambda: not watchers_of(one))
     assert not leaves(one)
 
 
@@ -166,7 +167,7 @@ def test_a_leave_waits_for_a_broker_that_is_away(tmp_path: Path) -> None:
     cluster = KafkaCluster(tmp_path / "kafka")
     cluster.start()
     try:
-        own = module_settings(cluster, tmp_path, session_timeout_s=20.0)
+        own = module_settings(cluster, tmp_path, session_timeout_s=SESSION_S)
         with WorkerProcess(own, tmp_path / "one.log") as one:
             one.wait_owning(own.partitions)
             time.sleep(1.0)
@@ -174,8 +175,8 @@ def test_a_leave_waits_for_a_broker_that_is_away(tmp_path: Path) -> None:
             one.kill()
             assert len(watchers_of(one)) == 1
             cluster.nodes[0].start()
-            until(lambda: leaves(one), 25.0)
-            until(lambda: not watchers_of(one), 2.0)
+            until(lambda: leaves(one))
+            until(lambda: not watchers_of(one))
             assert leaves(one)[0][1] == b"the group goes on without it"
     finally:
         cluster.kill()
@@ -200,16 +201,16 @@ async def test_a_leave_for_a_worker_that_lives_costs_no_answer_and_a_former_memb
     group = one.settings.group
     member = await member_of(one.settings)
     goodbye = Goodbye(one.settings.cluster, group)
-    assert await goodbye.leave(member, 5.0) is LeaveOutcome.LEFT
+    assert await goodbye.leave(member, 60.0) is LeaveOutcome.LEFT
     for user, request_id in requests.items():
         answer = await client.answer(user, request_id)
         assert len(answer.tokens) == 120
     assert one.exit_code is None
     assert await member_of(one.settings) != member
-    assert await goodbye.leave(member, 5.0) is LeaveOutcome.UNKNOWN
+    assert await goodbye.leave(member, 60.0) is LeaveOutcome.UNKNOWN
     await goodbye.close()
     await asyncio.to_thread(one.kill)
-    until(lambda: leaves(one), 5.0)
+    until(lambda: leaves(one))
     assert leaves(one)[0][1] == b"the group goes on without it", "it knows the member of the second join"
 
 
@@ -253,7 +254,7 @@ def test_the_worker_of_a_container_may_die_before_its_pid_1(start: Start, monkey
     before = moved(other)
     os.kill(program, signal.SIGKILL)
     assert until(lambda: moved(other) > before) < SESSION_S / 2
-    assert init.wait(20.0) == 137
+    assert init.wait(60.0) == 137
     assert len(leaves(init)) == 1
 
 
@@ -286,7 +287,8 @@ def test_a_sidecar_leaves_for_workers_that_hang_up(
     first.wait()
     second = sidecar()
     until(lambda: len(re.findall(rb"has hung up", one.log.read_bytes() + other.log.read_bytes())) == 2)
-    time.sleep(6.0)  # they try again after one second, two, and so on
+    # They try again after one second, two, and so on; the third one is what listens.
+    until(lambda: len([one for one in psutil.Process(second.pid).net_connections("unix") if one.laddr == path]) == 3)
     assert (path_mode := (tmp_path / "watch.sock").stat().st_mode & 0o777) == 0o600, oct(path_mode)
     before = moved(other)
     one.kill()
@@ -295,7 +297,7 @@ def test_a_sidecar_leaves_for_workers_that_hang_up(
     time.sleep(1.0)
     assert second.poll() is None, "it waits for its last worker"
     assert other.stop() == 0
-    assert second.wait(10.0) == 0
+    assert second.wait(60.0) == 0
     assert len(re.findall(LEAVES, log.read_bytes())) == 1, "none for a worker that has left in order"
 
 
