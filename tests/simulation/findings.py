@@ -153,7 +153,11 @@ class Findings:
         # Words that Kafka has lost, or whose answer went no further when they came, may be a turn of their own.
         steered = {key: (key[0], plan.steered) for key, plan in verdict.plans.items() if plan.steered is not None}
         stops = {key for key, reason in self._reasons().items() if reason in {"cancelled", "deadline"}}
-        bare |= {conversations[key] for key, into in steered.items() if key in torn or into in torn | stops}
+        bare |= {conversations[key] for key, into in steered.items() if into in torn | stops}
+        mute = {
+            (one.user_id, one.request_id) for one in self._turns() if one.finish_reason == "stop" and not one.answer
+        }
+        bare |= {conversations[key] for key in torn & (mute | steered.keys()) if key in conversations}
         verdict.changed[:] = [key for key in verdict.changed if conversations.get(key) not in bare]
         sources = {key: (key[0], plan.cached) for key, plan in verdict.plans.items()}
         verdict.wrong_plans[:] = [key for key in verdict.wrong_plans if sources.get(key) not in torn]
