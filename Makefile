@@ -9,7 +9,7 @@ DEMO_EXTRAS := local,minilm
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka tests/integration/programs/npm deploy/packages/npm
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clients bench soak bench-engine gpu engines faults analytics operations pods upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom clean
+.PHONY: help install demo test lint clients bench soak bench-engine gpu engines faults analytics operations pods upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom site clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 $(foreach stamp,$(STAMP) $(DEMO),$(if $(filter-out $(CURDIR),$(shell cat $(stamp) 2>/dev/null)),$(eval .PHONY: $(stamp))))
@@ -124,6 +124,9 @@ sbom: $(STAMP)  ## what is installed, as CycloneDX, in build/sbom.json
 	mkdir -p build
 	$(BIN)/uv tool run --from cyclonedx-bom cyclonedx-py environment --pyproject pyproject.toml -o build/sbom.json $(BIN)/python
 
+site: .venv/site/.installed  ## the documentation as a site in build/site, with llms.txt; a broken link is an error
+	.venv/site/bin/python deploy/site/build.py
+
 clean:  ## remove .venv and what was built or cached here
 	rm -rf .venv build mutants *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -137,6 +140,13 @@ $(ENGINES)/.installed: $(addprefix tests/engines/,requirements.in overrides.txt 
 	$(BIN)/python -m uv venv --quiet --clear --python $(BIN)/python $(ENGINES)
 	$(BIN)/python -m uv pip install --quiet --compile-bytecode --python $(ENGINES)/bin/python -e '.[local,outside]' \
 		-r tests/engines/requirements.in -c tests/engines/constraints.txt --overrides tests/engines/overrides.txt
+	@touch $@
+
+# In an environment of its own, which needs nothing of the rest: 170 MB.
+.venv/site/.installed: deploy/site/requirements.txt
+	@$(ENVIRONMENT)
+	@$(BIN)/python -m venv --clear .venv/site
+	@.venv/site/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 # It pins a newer click than Faust takes.
