@@ -28,6 +28,7 @@ from app.delivery.escalation import ESCALATING
 from app.delivery.follower import TopicTask, follow
 from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
+from app.features.answer_steps import tell_calls
 from app.features.open_calls import OpenCalls
 from app.features.tool_rounds import ToolsOverKafka
 from app.features.waits.wake import Woken, beside_of, commit, wake_with
@@ -80,6 +81,7 @@ class ToolResults:
         calls = self._tools.calls_of(partition.ownership)
         changes: dict[RequestKey, RowChange] = {}
         decided: dict[RequestKey, ToolRounds] = {}
+        steps: list[tuple[RequestKey, ToolRounds, ToolRounds, Record]] = []
         letters: list[Outgoing] = []
         for consumed in batch:
             record = Record.of(TOOL_RESULTS, consumed)
@@ -96,6 +98,7 @@ class ToolResults:
                 outcome = ToolOutcome(result.tool_call_id, content)
                 key = (result.user_id, result.request_id)
                 decided[key] = rounds.answered(outcome)
+                steps.append((key, rounds, decided[key], record))
                 changes[key] = calls.decide(key, decided[key])
                 if error is not None:
                     letters.append(letter_of(record, error, self._settings))
@@ -109,6 +112,8 @@ class ToolResults:
         woken = [wake_with(partition, key, rounds) for key, rounds in decided.items()]
         taken = Woken((*changes.values(), progress), tuple(letters))
         await commit(partition, decided, [taken, *woken], urgent=bool(changes))
+        for key, before, after, record in steps:
+            tell_calls(partition, key, before, after, record.timestamp, record.headers)
         calls.settle(decided)
         calls.wake(changes)
 

@@ -23,12 +23,14 @@ class Timeline:
     started: No earlier request of its conversation was open; by the broker's clock.
     batched: Its batch was submitted to the engine.
     admitted: The engine began its prefill.
+    round: The results of its calls were there; the points before are then those of this round.
     """
 
     arrived: int = field(default_factory=time.time_ns)
     started: int | None = None
     batched: int | None = None
     admitted: int | None = None
+    round: int | None = None
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -36,6 +38,7 @@ class InFlight:
     """The progress of a request from its record to its commit.
 
     answer: What readers have of it, with the plan in force; None until its turn comes.
+    epoch: Of the ownership that answers it.
     attempts: How often workers were lost with it.
     trace_headers: Added to every record that is written for it; an observer may replace them when it is admitted.
     on_commit: Called after its commit.
@@ -49,6 +52,7 @@ class InFlight:
     attempts: AttemptCount = field(default_factory=AttemptCount)
     answer: AnswerLog | None = None
     trace_headers: tuple[tuple[str, bytes], ...] = ()
+    epoch: int = -1
     on_commit: list[Callable[[], None]] = field(default_factory=list)
     on_leave: list[Callable[[], None]] = field(default_factory=list)
     before_end: Callable[[Any, End], Awaitable[End]] | None = None

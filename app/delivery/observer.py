@@ -32,6 +32,9 @@ class Observer:
     def slept(self, partition: int, inflight: InFlight) -> None:
         """A request waits, and is open no longer: it is admitted again when it wakes."""
 
+    def stepped(self, partition: int, step: Any) -> None:
+        """A round, a call, an approval or a search of an answer has ended: an `AnswerStep` of app/features."""
+
     def refused(self, record: Record, event: TokenEvent) -> None:
         """The record is not a valid request; the event reports the error to its sender."""
 

@@ -30,6 +30,8 @@ from app.delivery.inflight import Outcome
 from app.delivery.ownership import Ownership
 from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
 from app.features.agents.asking import Asking, ask, stop_asked
+from app.features.answer_steps import tell_calls, tell_round
+from app.features.answer_trace import AnswerTrace
 from app.features.open_calls import OpenCalls
 from app.features.steering import Steering
 from app.features.waits.approvals import Decided, asked, call_record, not_asked, over, timed_out
@@ -169,15 +171,19 @@ class Calling(Stage):
             raise Over(End(answer.index, FinishReason.LENGTH, end.usage))
         await answer.delivered()
         change = self._calls.decide(run.key, rounds)
-        headers = run.inflight.trace_headers
+        trace = AnswerTrace.of_accepted(run.accepted)
         others = {call.id for call in one.asked} | {agent.call_id for agent in one.agents}
         made = [call for call in one.missing if call.id not in others]
-        outputs = tuple(call_record(self._settings, run.key, rounds, call, now, headers) for call in made)
+        outputs = tuple(
+            call_record(self._settings, run.key, rounds, call, now, trace.headers_of_call(self._settings, call.id))
+            for call in made
+        )
         outputs += asking.outputs
         await run.partition.commit(Commit(None, (change,), outputs, asked(run.key, rounds, now)), urgent=True)
         self._made = rounds
         answer.continue_after(rounds)
         run.inflight.attempts.end_beginning()
+        tell_round(run, answer.version or "", now)
         await answer.notice(TOOL_CALLS, _waits_for(one.calls), {"calls": [_shown_call(call) for call in one.calls]})
         if not one.missing:
             await self._tell_results()
@@ -275,7 +281,9 @@ class Calling(Stage):
         await self.run.partition.commit(Commit(None, (change,), decided.outputs, decided.audit), urgent=True)
 
     async def _tell_results(self) -> None:
-        results, answer = self._made.rounds[-1].outcomes, self.run.answer
+        results, answer, timeline = self._made.rounds[-1].outcomes, self.run.answer, self.run.inflight.timeline
+        timeline.round = self.run.accepted.time_of(self.run.ownership.clock.now()) * 1_000_000
+        timeline.batched = timeline.admitted = None
         shown = [{"tool_call_id": one.call_id, "content": one.content[:_SHOWN]} for one in results]
         await answer.notice(TOOL_RESULTS, "the answer goes on with the results of its calls", {"results": shown})
 
@@ -290,9 +298,11 @@ class Calling(Stage):
         except TimeoutError:
             at = run.partition.context.topic_partition(TOOL_RESULTS_TOPIC)
             log.warning("%s[%s] cannot be read: calls of request %s time out", *at, run.key)
-        rounds = self._calls.decided(run.key) or self._made
+        rounds, now = self._calls.decided(run.key) or self._made, run.ownership.clock.now()
         if rounds.missing:
-            await self._decide(Decided(timed_out(rounds, run.ownership.clock.now(), self._latest)))
+            late = timed_out(rounds, now, self._latest)
+            await self._decide(Decided(late))
+            tell_calls(run.partition, run.key, rounds, late, now)
 
     def _timeout_ms(self) -> int:
         return self.run.accepted.request.tool_timeout_ms or TOOL_TIMEOUT_MS

@@ -22,6 +22,7 @@ from app.features.waits.metrics import WaitMetrics
 from app.settings import Settings
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.collector import WorkerCollector
+from app.telemetry.gen_ai_metrics import GenAiMetrics
 from app.telemetry.health import Health, health_of
 from app.telemetry.log_counter import LogCounter
 from app.telemetry.loop_lag import LoopLag
@@ -54,7 +55,7 @@ class Telemetry:
         self.watch = BrokerWatch(Clients(settings), numbers, foreign)
         metrics = WorkerMetrics(self.registry, settings)
         log = RequestLog(as_fields=settings.log_format == "json")
-        observers: list[Observer] = [metrics, WaitMetrics(self.registry), log]
+        observers: list[Observer] = [metrics, GenAiMetrics(self.registry, settings), WaitMetrics(self.registry), log]
         self._tracing = Tracing.of(settings, "parley-worker")
         if self._tracing is not None:
             from app.telemetry.request_traces import RequestTraces  # imports OpenTelemetry

@@ -7,10 +7,11 @@ Exporters are configured with OpenTelemetry's own variables, such as OTEL_EXPORT
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from app.settings import Settings
 
@@ -30,12 +31,30 @@ class TracingError(Exception):
     """Traces cannot be created with these settings; the message is one line."""
 
 
+class _Ids:
+    """The ids of OpenTelemetry's SDK: those that are set, otherwise random ones."""
+
+    trace_id: int | None = None
+    span_id: int | None = None
+
+    def generate_span_id(self) -> int:
+        return self.span_id or random.getrandbits(64) or 1
+
+    def generate_trace_id(self) -> int:
+        return self.trace_id or random.getrandbits(128) or 1
+
+    def is_trace_id_random(self) -> bool:
+        return self.trace_id is None
+
+
 class Tracing:
     """Creates the spans of one service; `of` returns None if traces are off."""
 
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+        self._ids = _Ids()
+        provider.id_generator = cast(Any, self._ids)
         self._provider = provider
         self._tracer = provider.get_tracer("parley")
         self._propagator = TraceContextTextMapPropagator()
@@ -69,13 +88,42 @@ class Tracing:
         parent = self._propagator.extract({key: value.decode("ascii", "replace") for key, value in trace_headers})
         return self._tracer.start_span(name, context=parent, kind=kind, **options)
 
-    def child(self, parent: Span, name: str, began_ns: int, ended_ns: int, attributes: Mapping[str, Any]) -> None:
+    def begin(
+        self,
+        name: str,
+        kind: SpanKind,
+        trace_id: int,
+        parent_id: int | None,
+        span_id: int | None,
+        *,
+        linked: Sequence[tuple[int, int]] = (),
+        **options: Any,
+    ) -> Span:
+        """A span of a sampled trace, with these ids, linked to these spans."""
+        from opentelemetry.context import Context
+        from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+
+        def context_of(trace_id: int, span_id: int) -> SpanContext:
+            return SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+        parent = Context()
+        if parent_id is not None:
+            parent = set_span_in_context(NonRecordingSpan(context_of(trace_id, parent_id)), parent)
+        links = [Link(context_of(*one)) for one in linked]
+        self._ids.trace_id, self._ids.span_id = trace_id, span_id
+        try:
+            return self._tracer.start_span(name, context=parent, kind=kind, links=links, **options)
+        finally:
+            self._ids.trace_id = self._ids.span_id = None
+
+    def child(self, parent: Span, name: str, began_ns: int, ended_ns: int, attributes: Mapping[str, Any]) -> Span:
         """A finished part of `parent`."""
         from opentelemetry.trace import set_span_in_context
 
         context = set_span_in_context(parent)
         span = self._tracer.start_span(name, context=context, start_time=began_ns, attributes=dict(attributes))
         span.end(max(began_ns, ended_ns))
+        return span
 
     def carry(self, span: Span) -> TraceHeaders:
         """The headers that make later work a part of `span`."""

@@ -37,7 +37,7 @@ LONGEST_LINE = 180
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
     "CHANGELOG.md": 398,
-    "CONTRIBUTING.md": 2_668,
+    "CONTRIBUTING.md": 2_692,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 480,
@@ -66,7 +66,7 @@ BUDGETS = {
     "docs/guard.md": 1_040,
     "docs/models.md": 820,
     "docs/not-there.md": 800,
-    "docs/operations.md": 1_910,
+    "docs/operations.md": 2_035,
     "docs/operations/README.md": 590,
     "docs/operations/backups.md": 290,
     "docs/operations/brokers.md": 140,

@@ -23,6 +23,7 @@ from app.answering.kept import Kept
 from app.answering.run import Run
 from app.delivery.accepted import RequestKey
 from app.delivery.record import REQUESTS, HeaderList, Outgoing, outgoing
+from app.features.answer_trace import AnswerTrace
 from app.features.waits.wake import Woken, stop
 from app.policy.agents import MOST_DEEP
 from app.policy.tools import ToolRules
@@ -107,7 +108,8 @@ def _request(run: Run, call: ModelCall, agent: AskedAgent, depth: int, now: int)
         store=False,
     )
     validate_made(made, max_prompt_bytes=settings.max_prompt_bytes)
-    headers = (*run.inflight.trace_headers, (ASKED_BY, f"{depth}/{request.request_id}".encode()))
+    trace = AnswerTrace.of_accepted(run.accepted).headers_of_answer(settings, run.key)
+    headers = (*trace, (ASKED_BY, f"{depth}/{request.request_id}".encode()))
     return outgoing(settings, REQUESTS, request.user_id.encode(), made, headers)
 
 

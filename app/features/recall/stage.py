@@ -16,6 +16,7 @@ from app.answering.dialogue import Dialogue
 from app.answering.run import Run
 from app.answering.stage import Decide, Feature, Stage
 from app.delivery.accepted import Former
+from app.features.answer_steps import tell_retrieval
 from app.features.host import WorkerParts
 from app.features.recall.erased import without_erased
 from app.features.recall.related import RecallStats, RelatedTurns
@@ -92,7 +93,10 @@ class Recalling(Stage):
             erased_at=marks.erased_at(request.user_id),
             erased=marks.being_erased(request.user_id),
         )
+        began = self.run.ownership.clock.now()
         related = await recall.related.find(query, recall.rules.budget_ms / 1000)
+        name = recall.settings.milvus_collection
+        tell_retrieval(self.run, name, began, self.run.ownership.clock.now(), len(related))
         return msgspec.structs.replace(plan, recalled=tuple(related))
 
     def read(self, plan: Plan, memory: Sequence[KeptTurn]) -> Plan:

@@ -25,6 +25,7 @@ from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
 from app.delivery.record import CONTROLS, Outgoing, Record, outgoing
+from app.features.answer_steps import tell_calls, trace_of
 from app.features.open_calls import OpenCalls
 from app.features.waits.wake import Woken, beside_of, commit, wake_with
 from app.policy.tools import BY_USER
@@ -132,10 +133,13 @@ async def decide(partition: Partition, calls: OpenCalls, record: Record, decisio
         if decided is None:
             await partition.commit(Commit(record))
             return
+        before = calls.decided(key)
         change, woken = calls.decide(key, decided.rounds), wake_with(partition, key, decided.rounds)
         if (head := ownership.sleepers.head(key)) is not None:
             calls.schedule.watch(key, head, ownership.clock.now())
         await commit(partition, [key], [Woken((change,), decided.outputs, decided.audit), woken], record)
+        if before is not None:
+            tell_calls(partition, key, before, decided.rounds, ownership.clock.now(), record.headers)
         calls.settle({key: decided.rounds})
         calls.wake([key])
 
@@ -161,7 +165,9 @@ def _decided(partition: Partition, calls: OpenCalls, decision: Decide | Expire, 
         if not fits(rounds, beside_of(partition, key)):
             raise _refused(decision, "arguments: the calls of this answer are too large together")
     call = next(one for one in rounds.calls if one.id == decision.wait_id)
-    outputs = (call_record(settings, key, rounds, call, now),) if call in rounds.missing else ()
+    trace = trace_of(partition, key, rounds.at)
+    headers = () if trace is None else trace.headers_of_call(settings, call.id)
+    outputs = (call_record(settings, key, rounds, call, now, headers),) if call in rounds.missing else ()
     return Decided(rounds, outputs, (audit_of_approval(key, rounds, outcome, by, call, now),))
 
 

@@ -23,6 +23,7 @@ import msgspec
 from app.delivery.accepted import RequestKey
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
+from app.features.answer_steps import tell_calls
 from app.features.tool_rounds import ToolsOverKafka
 from app.features.waits.approvals import expiries, timed_out
 from app.features.waits.schedule import Count
@@ -90,18 +91,20 @@ class WaitClock:
         keys = [key for key in due if (head := ownership.sleepers.head(key)) is not None and head.is_due(now)]
         if not keys:
             return
-        decided, woken = {}, []
+        decided, woken, before = {}, [], {}
         for key in keys:
             rounds, head = calls.decided(key), ownership.sleepers.head(key)
             if rounds is None or head is None or (head.deadline is not None and head.deadline <= now):
                 woken.append(wake(partition, key, rounds or NO_ROUNDS))
                 continue
-            decided[key] = late = timed_out(rounds, now)
+            before[key], decided[key] = rounds, (late := timed_out(rounds, now))
             woken.append(Woken((calls.decide(key, late),), expiries(self._tools.settings, key, late, now)))
             woken.append(wake_with(partition, key, late))
             if (head := ownership.sleepers.head(key)) is not None and head.until > now:
                 calls.schedule.watch(key, head, now)
         await commit(partition, keys, woken)
+        for key, late in decided.items():
+            tell_calls(partition, key, before[key], late, now)
         calls.settle(decided)
 
     async def _scan(self, partition: Partition) -> None:

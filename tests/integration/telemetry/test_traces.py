@@ -48,13 +48,15 @@ def spans(*logs: Path) -> list[Span]:
     return [line for log in logs for line in lines(log) if "context" in line]
 
 
+def all_of(trace: str, *logs: Path) -> list[Span]:
+    return [span for span in spans(*logs) if span["context"]["trace_id"] == f"0x{trace}"]
+
+
 async def spans_of(trace: str, last: str, *logs: Path) -> dict[str, Span]:
     """The spans of a trace by their names' first words, once there is the `last`."""
     async with asyncio.timeout(120):
         while True:
-            found = {
-                span["name"].split()[0]: span for span in spans(*logs) if span["context"]["trace_id"] == f"0x{trace}"
-            }
+            found = {span["name"].split()[0]: span for span in all_of(trace, *logs)}
             if last in found:
                 return found
             await asyncio.sleep(0.1)
@@ -69,24 +71,27 @@ async def test_one_trace_shows_the_whole_way_of_a_request(worker: WorkerProcess,
         async with Client(worker.settings) as client:
             await client.answer("ann", "traced")
         gateway.stop()
-        found = await spans_of(TRACE, "chat", worker.log, gateway.log)
-    chat, post = found["chat"], found["POST"]
+        found = await spans_of(TRACE, "process", worker.log, gateway.log)
+    chat, process, post = found["chat"], found["process"], found["POST"]
     assert post["name"] == "POST /v1/requests"
     assert post["parent_id"] == "0xb7ad6b7169203331"
-    assert chat["parent_id"] == post["context"]["span_id"]
+    assert process["parent_id"] == post["context"]["span_id"]
     way = ["queue", "wait", "batch", "schedule", "prefill", "decode", "commit"]
-    assert all(found[name]["parent_id"] == chat["context"]["span_id"] for name in way)
+    above = {name: chat if name in {"batch", "schedule", "prefill", "decode"} else process for name in (*way, "chat")}
+    above["chat"] = process
+    assert all(found[name]["parent_id"] == above[name]["context"]["span_id"] for name in above)
+    assert (chat["kind"], process["kind"]) == ("SpanKind.INTERNAL", "SpanKind.CONSUMER")
     times = [time for name in way for time in (found[name]["start_time"], found[name]["end_time"])]
     assert times == sorted(times)
-    assert (chat["start_time"], chat["end_time"]) == (times[0], times[-1])
-    assert [event["name"] for event in chat["events"]] == ["first token"]
+    assert (process["start_time"], process["end_time"]) == (times[0], times[-1])
+    assert [event["name"] for event in process["events"]] == ["first token"]
     reported = chat["attributes"]
     assert reported["gen_ai.operation.name"] == "chat"
     assert reported["gen_ai.request.max_tokens"] == 3
     assert reported["gen_ai.request.temperature"] == 0.5
     assert reported["gen_ai.usage.output_tokens"] == 3
     assert reported["gen_ai.response.finish_reasons"] == ["length"]
-    assert reported["messaging.destination.name"] == worker.settings.topic("requests")
+    assert process["attributes"]["messaging.destination.name"] == worker.settings.topic("requests")
 
 
 async def test_the_context_is_in_the_headers_of_every_token_event_and_of_the_turn(worker: WorkerProcess) -> None:

@@ -140,6 +140,7 @@ class Lent:
 @dataclass
 class Context:
     too_large: set[tuple[str, str]] = field(default_factory=set)
+    settings: Settings = SETTINGS
 
 
 class BenchPartition:

@@ -9,6 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, ClassVar
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -26,7 +28,7 @@ from app.wire.turn import Turn
 from models.interface.generation import FinishReason, Usage
 from tests.unit.delivery.inflight_requests import ASKED_AT, answer_with, inflight_of, outcome_of
 
-SETTINGS = Settings(_env_file=None)
+SETTINGS = Settings(_env_file=None, traces="otlp", traces_sample=1.0)
 
 
 @pytest.fixture
@@ -56,10 +58,11 @@ def test_a_refused_request_has_no_prefill_and_the_status_of_its_error(
     end = TokenEvent(type=EventType.ERROR, error=ErrorInfo(ErrorCode.MODEL_NOT_FOUND, "no"))
     traces.answered(0, outcome(inflight, end, first_at=None))
     spans = {span.name: span for span in exporter.get_finished_spans()}
-    assert set(spans) == {"queue", "wait", "refuse", "commit", "chat other"}
-    assert not spans["chat other"].status.is_ok
-    assert spans["chat other"].attributes is not None
-    assert spans["chat other"].attributes["error.type"] == "model_not_found"
+    assert set(spans) == {"queue", "wait", "refuse", "commit", "process requests"}
+    process = spans["process requests"]
+    assert not process.status.is_ok
+    assert process.attributes is not None
+    assert process.attributes["error.type"] == "model_not_found"
 
 
 def test_a_resumed_answer_is_a_trace_of_the_same_request_without_a_first_token_of_its_own(
@@ -146,8 +149,10 @@ def test_otlp_sends_to_where_the_variables_of_opentelemetry_say(monkeypatch: pyt
         server.shutdown()
         server.server_close()
     (body,) = Collector.bodies
-    assert b"sent" in body
-    assert b"parley-test" in body
+    (resource,) = ExportTraceServiceRequest.FromString(body).resource_spans
+    assert {one.key: one.value.string_value for one in resource.resource.attributes}["service.name"] == "parley-test"
+    (span,) = resource.scope_spans[0].spans
+    assert (span.name, span.kind) == ("sent", ProtoSpan.SPAN_KIND_CONSUMER)
 
 
 def test_traces_without_opentelemetry_stop_the_start_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,17 +19,18 @@ from models.interface.generation import Usage
 from tables.tool_calls import AskedAgent, ToolOutcome, ToolRound, ToolRounds
 from tests.unit.answering.bench import ASKED_AT, NOW, SETTINGS
 
+TRACED = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 RULES = {"look_up": ToolRules(ask="helper", within_s=60), "refund": ToolRules()}
 
 
 def _run(depth: int = 0, **fields: Any) -> Run:
     """As much of an answer as asking looks at."""
-    headers = [(ASKED_BY, f"{depth}/before".encode())] if depth else []
+    headers = [TRACED, *([(ASKED_BY, f"{depth}/before".encode())] if depth else [])]
     request = Request(request_id="r", user_id="acme/ann", tenant="acme", prompt="hi", **fields)
     record = SimpleNamespace(headers=headers, timestamp=ASKED_AT)
-    accepted = SimpleNamespace(request=request, record=record, at=ASKED_AT)
-    inflight = SimpleNamespace(trace_headers=(("traceparent", b"t"),))
-    return cast(Run, SimpleNamespace(accepted=accepted, settings=SETTINGS, inflight=inflight))
+    key = (request.user_id, request.request_id)
+    accepted = SimpleNamespace(request=request, record=record, at=ASKED_AT, key=key)
+    return cast(Run, SimpleNamespace(accepted=accepted, settings=SETTINGS, key=key))
 
 
 def _calls(count: int, arguments: str = '{"question": "where?"}') -> list[ModelCall]:
@@ -48,7 +49,7 @@ def test_an_agent_is_asked_as_who_calls_it() -> None:
     assert asking.outcomes == ()
     (output,) = asking.outputs
     assert (output.topic, output.key, output.partition) == (SETTINGS.topic("requests"), b"acme/ann", None)
-    assert {*output.headers} >= {("traceparent", b"t"), (ASKED_BY, b"2/r")}
+    assert {*output.headers} >= {TRACED, (ASKED_BY, b"2/r")}
     assert decode(Request, output.value, output.headers) == Request(
         request_id="call_0",
         user_id="acme/ann",
