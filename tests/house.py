@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 77_647,
-    "files of the product": 707,
+    "lines of the product": 78_280,
+    "files of the product": 711,
     "lines of packages beside it": 415,
-    "lines of the core": 9_379,
-    "lines of the tests": 100_740,
-    "words of documents written by hand": 41_130,
+    "lines of the core": 9_391,
+    "lines of the tests": 100_879,
+    "words of documents written by hand": 41_364,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

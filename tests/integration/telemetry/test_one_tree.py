@@ -1,4 +1,4 @@
-"""One tree of spans over an answer that asks an agent, or whose worker is killed while it writes or waits for an approval."""
+"""One tree of spans over an answer that asks an agent, or whose worker is killed as it writes or waits."""
 
 from __future__ import annotations
 
