@@ -81,7 +81,7 @@ class CallInMessage(msgspec.Struct, frozen=True):
 
 
 def asked_by(fork: Fork | None, messages: tuple[Message, ...]) -> dict[str, Any]:
-    """The field of a request that asks. A fork has its context already, so it brings one message of the user, or, to
+    """The fields of a request that ask. A fork has its context already, so it brings one message of the user, or, to
     ask a question again, none. Raises `ApiError`.
     """
     if fork is None:
@@ -89,7 +89,7 @@ def asked_by(fork: Fork | None, messages: tuple[Message, ...]) -> dict[str, Any]
     asked = [message for message in messages if message.role is not Role.USER or message.text]
     if len(asked) > 1 or any(message.role is not Role.USER for message in asked):
         raise invalid("messages", "from brings the context, so send one message of the user, or none to ask again")
-    return {"prompt": asked[0].text} if asked else {}
+    return {"fork": fork, **({"prompt": asked[0].text} if asked else {})}
 
 
 class OpenAIMessage(msgspec.Struct, frozen=True):
