@@ -48,7 +48,7 @@ export class Cut {
     const steps = element('div', {}, button('−', () => this.step(-1), 'One word less'), this.slider, button('+', () => this.step(1), 'One word more'))
     const send = element('button', { type: 'submit' }, 'Go on from here')
     const text = element('p', { className: 'text' }, this.kept, this.dropped)
-    this.node.append(this.told, text, steps, element('div', {}, button('Cancel', close, 'Leave the answer as it is'), send))
+    this.node.append(this.told, text, steps, element('div', {}, button('Cancel', close, 'Cancel, and leave the answer as it is'), send))
     this.node.addEventListener('submit', (event) => {
       event.preventDefault()
       const last = this.pieces[this.at - 1]
