@@ -17,6 +17,7 @@ from app.delivery.partition import Partition, State
 from app.delivery.record import Record
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.sleepers import Sleepers
+from app.settings import Settings
 from app.wire.event import PLAN, EventType, TokenEvent
 from tables import records
 from tables.erasures import PartitionMarks
@@ -88,6 +89,7 @@ class Own:
 
 @dataclass
 class Context:
+    settings: Settings = field(default_factory=lambda: Settings(_env_file=None))
     queue: CommitQueue = field(default_factory=CommitQueue)
     too_large: set[RequestKey] = field(default_factory=set)
 
