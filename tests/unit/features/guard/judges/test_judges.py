@@ -173,7 +173,7 @@ async def test_the_worst_piece_of_a_long_text_counts(tmp_path: Path) -> None:
 
 def test_a_category_without_a_judge_is_a_mistake(tmp_path: Path) -> None:
     rules = GuardRules(prompt={"violence": "block"}, classifier=str(classifier_in(tmp_path)))
-    with pytest.raises(JudgeError, match="no judge knows violence; the classifier knows toxic, threat"):
+    with pytest.raises(JudgeError, match="no judge knows violence; those of the policy know toxic, threat"):
         Judges(rules)
 
 
