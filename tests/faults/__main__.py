@@ -28,6 +28,7 @@ from tests.faults.faults import BrokerKilled
 from tests.faults.milvus_faults import wrong_rows
 from tests.faults.moderation_verdict import wrong_answers
 from tests.faults.stages import (
+    BUSY,
     EIGHT_BITS,
     EXPIRY,
     PACED,
@@ -51,7 +52,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--others", type=int, default=1, help="how often each other fault is inflicted")
     parser.add_argument(
         "--stages",
-        default="paced,expiry,tools,sleeping,routes,guard,rolling,deaths,real,eight,history",
+        default="paced,expiry,tools,busy,sleeping,routes,guard,rolling,deaths,real,eight,history",
         help="of these parts",
     )
     parser.add_argument("--only", default="", help="only the other faults whose name has one of these in it, with `,`")
@@ -72,12 +73,9 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
         if "paced" in options.stages:
             stage = replace(PACED, others=(*PACED.others, BrokerKilled(options.away)))
             clean.append(await run_stage(stage, options.kills, cluster, options, folder))
-        if "expiry" in options.stages:
-            clean.append(await run_stage(EXPIRY, options.kills, cluster, options, folder))
-        if "tools" in options.stages:
-            clean.append(await run_stage(TOOLS, options.kills, cluster, options, folder))
-        if "sleeping" in options.stages:
-            clean.append(await run_stage(SLEEPING, options.kills, cluster, options, folder))
+        for name, stage in (("expiry", EXPIRY), ("tools", TOOLS), ("busy", BUSY), ("sleeping", SLEEPING)):
+            if name in options.stages:
+                clean.append(await run_stage(stage, options.kills, cluster, options, folder))
         if "routes" in options.stages:
             async with with_memories(folder / "memories") as stage:
                 clean.append(await run_stage(stage, options.kills, cluster, options, folder))

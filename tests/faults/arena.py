@@ -13,7 +13,9 @@ from pathlib import Path
 from app.local.kafka import KafkaCluster
 from app.policy.tools import ApproveRules
 from app.settings import Settings
-from tests.faults.load import Ask, Load, paced_question, sleeping_question, tool_question
+from app.wire.error import ErrorCode
+from tests.faults.load import Ask, Load, busy_question, paced_question, sleeping_question, tool_question
+from tests.faults.order_verdict import wrong_words
 from tests.faults.outcomes import Place, wrong_errors, wrong_letters
 from tests.faults.replay import Replay
 from tests.faults.tool_programs import DeskPrograms, Programs, ToolPrograms
@@ -25,6 +27,7 @@ SETTLE_S = 180.0
 
 _PROGRAMS: Mapping[Ask, tuple[type[Programs], ...]] = {
     tool_question: (ToolPrograms,),
+    busy_question: (ToolPrograms,),
     sleeping_question: (ToolPrograms, DeskPrograms),
 }
 """Those that do what is asked for."""
@@ -149,7 +152,9 @@ class Arena:
         verdict = await judge(self.settings, paced=paced, replay=replay, approvals=self.approvals)
         verdict.changed += self.misread
         verdict.wrong_rows += self.wrong_rows
-        verdict.wrong_errors = wrong_errors(self.errors_due, verdict.errors)
+        by_request = {ErrorCode.CONVERSATION_BUSY: verdict.errors[ErrorCode.CONVERSATION_BUSY]}  # order_verdict.py
+        verdict.wrong_errors = wrong_errors(self.errors_due + Counter(by_request), verdict.errors)
+        verdict.wrong_order += await wrong_words(self.settings)
         optional = set().union(*(one.wrong for one in self.programs))
         letters = await read_topic(self.settings, "dead-letters")
         verdict.wrong_letters = wrong_letters(self.letters_due, letters, optional)

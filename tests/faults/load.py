@@ -78,6 +78,23 @@ def tool_question(number: int, user: str) -> dict[str, object]:
     }
 
 
+BUSY_USERS = 12
+WORDS = ("queue", "interrupt", "queue", "steer", "rollback", "queue", "reject")
+
+
+def busy_question(number: int, user: str) -> dict[str, object]:
+    """What comes while an answer runs, and says what becomes of it; those of every other user call tools over Kafka.
+
+    Some answers would last twenty seconds, if nobody ended them. Each conversation has twenty requests.
+    """
+    asked = number // BUSY_USERS
+    word = WORDS[(asked + number) % len(WORDS)]
+    said = {"prompt": f"question {number} of {user}", "conversation_id": f"b{asked // 20}", "while_busy": word}
+    if number % 2:
+        return {**said, "max_tokens": 20, "tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": 4000}
+    return {**said, "max_tokens": 400 if word == "queue" and not asked % 3 else 30}
+
+
 SLEEPING_USERS = 24
 
 

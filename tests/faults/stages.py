@@ -27,8 +27,10 @@ from tests.faults.faults import (
     Zombie,
 )
 from tests.faults.load import (
+    BUSY_USERS,
     SLEEPING_USERS,
     Ask,
+    busy_question,
     decided_question,
     long_question,
     paced_question,
@@ -143,6 +145,15 @@ TOOLS = Stage(
     tool_question,
     per_s=3.0,
     users=24,
+)
+BUSY = Stage(
+    "words while busy",
+    {**PACED.settings, "paced_tokens_per_s": 20.0},
+    KILLS,
+    (Zombie(), RebalanceStorm()),
+    busy_question,
+    per_s=8.0,
+    users=BUSY_USERS,
 )
 SLEEPING = Stage(
     "answers that sleep",

@@ -74,6 +74,7 @@ FAULTS = (
     "wrong_plans",
     "wrong_audit",
     "wrong_waits",
+    "wrong_order",
 )
 
 
@@ -142,6 +143,8 @@ class Verdict:
     wrong_audit: list[str] = field(default_factory=list)
     wrong_waits: list[str] = field(default_factory=list)
     """Answers that slept and were not woken as often, or are told as open; calls that were not made as was decided."""
+    wrong_order: list[str] = field(default_factory=list)
+    """Requests with a word of `while_busy` that was not obeyed, and answers that were ended without one."""
     wrong_errors: list[Key] = field(default_factory=list)
     """Error events without a cause, and missing ones."""
     wrong_letters: list[Key] = field(default_factory=list)
@@ -290,7 +293,9 @@ def judge_records(
         if answer.end.type is EventType.DONE:
             if key not in written:
                 verdict.lost.append(key)
-            elif (written[key].answer, written[key].reasoning or "") != _kept_texts(request, answer):
+            elif (written[key].answer, written[key].reasoning or "") != _kept_texts(
+                request, answer, verdict.plans.get(key, NO_PLAN)
+            ):
                 verdict.turn_differs.append(key)
             elif written[key].prompt and [call.id for call in written[key].tool_calls or ()] != [
                 *(call.tool_call_id for call in topics.calls.get(key, ())),
@@ -310,9 +315,9 @@ def judge_records(
     return verdict
 
 
-def _kept_texts(request: dict, answer: Answer) -> tuple[str, str]:
-    """Those of its turn: none of a request that is not stored."""
-    return ("", "") if request.get("store") is False else (answer.text, answer.reasoning)
+def _kept_texts(request: dict, answer: Answer, plan: Plan) -> tuple[str, str]:
+    """Those of its turn: none of a request that is not stored, or is rolled back."""
+    return ("", "") if request.get("store") is False or plan.rolled_back else (answer.text, answer.reasoning)
 
 
 def _asked(records: Iterable[Fetched], settings: Settings, verdict: Verdict, timed: Collection[Key]) -> dict[Key, dict]:

@@ -35,11 +35,11 @@ from tests.faults.agents_verdict import Askings
 from tests.faults.audit_verdict import wrong_audit
 from tests.faults.desks import results_of, wrong_approvals
 from tests.faults.moderation_verdict import wrong_moderation
+from tests.faults.order_verdict import wrong_order
 from tests.faults.tool_verdict import NOBODY, read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records, wakes_timer
 from tests.faults.waits_topic import begun_early, slept_by, timed_in, wrong_waits
 from tests.simulation.broker import Entry
-from tests.simulation.busy import wrong_order
 from tests.simulation.erasures import Erasures, Marked
 from tests.simulation.foreign import wrong_foreign
 from tests.simulation.forks import wrong_forks
@@ -132,9 +132,6 @@ class Findings:
         verdict.turn_differs[:] = [
             key for key in verdict.turn_differs if not erasures.touch_request(key) or self._is_kept(key)
         ]
-        # A turn that is rolled back has no texts.
-        back = {key for key, plan in verdict.plans.items() if plan.rolled_back}
-        verdict.turn_differs[:] = [key for key in verdict.turn_differs if key not in back]
         torn = self._sim.torn
         # With the plan that Kafka has lost, the verdict does not know who wrote the answer.
         unknown = (

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import msgspec
 
 from app.reader import ReaderRule
+from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import ErrorCode
 from app.wire.event import NO_PLAN, PLAN, SUPERSEDED, EventType, Plan, TokenEvent
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason
-from tests.faults.verdict import Key, wakes_timer
-from tests.simulation.broker import Entry
+from tables.records import Table
+from tests.faults.verdict import Fetched, Key, read_topic, turn_of, wakes_timer
 
 _LATE_MS = 8000
 _GOES_ON = 10
@@ -49,9 +50,19 @@ class _Asked:
         return any(len(moments) > _GOES_ON for moments in late)
 
 
+async def wrong_words(settings: Settings) -> list[str]:
+    """By what is on the topics. What models have read is judged by their words (texts_verdict.py)."""
+    requests, tokens, turns = [await read_topic(settings, topic) for topic in ("requests", "tokens", "turns")]
+    changes = await read_topic(settings, f"{settings.app_id}-{Table.CONVERSATIONS.value}-changelog")
+    rows = {record.key: record.value for record in changes}
+    kept = [value for value in rows.values() if value is not None]
+    ended = {(turn.user_id, turn.request_id): turn for turn in map(turn_of, turns)}
+    return [*wrong_order(requests, tokens, ended, kept, {}, (), ())]
+
+
 def wrong_order(
-    requests: Iterable[Entry],
-    events: Iterable[Entry],
+    requests: Iterable[Fetched],
+    events: Iterable[Fetched],
     turns: Mapping[Key, Turn],
     rows: Iterable[bytes],
     read: Mapping[Key, Collection[str]],
@@ -148,7 +159,7 @@ def _is_stopped(one: _Asked) -> bool:
     return one.end is not None and (one.end.error is not None or one.end.finish_reason is FinishReason.CANCELLED)
 
 
-def _asked(requests: Iterable[Entry], events: Iterable[Entry], timed: Collection[Key]) -> dict[Key, _Asked]:
+def _asked(requests: Iterable[Fetched], events: Iterable[Fetched], timed: Collection[Key]) -> dict[Key, _Asked]:
     asked: dict[Key, _Asked] = {}
     for entry in requests:
         with suppress(ValueError, KeyError, TypeError, AttributeError):
