@@ -204,7 +204,8 @@ def _accepted(
         attempts = _attempts(partition, key, former)
     asked = at if former.plan.at is None else former.plan.at
     accepted = Accepted(record, request, asked, former, ignored_fields(record.value, record.headers), sleeper)
-    return InFlight(accepted, attempts=attempts, trace_headers=trace_headers_of(record.headers), epoch=ownership.epoch)
+    traces = trace_headers_of(record.headers)
+    return InFlight(accepted, attempts=attempts, trace_headers=traces, epoch=ownership.token_log.epoch)
 
 
 def _attempts(partition: Partition, key: RequestKey, former: Former) -> AttemptCount:
