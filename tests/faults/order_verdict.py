@@ -14,7 +14,7 @@ from app.reader import ReaderRule
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import ErrorCode
-from app.wire.event import NO_PLAN, PLAN, SUPERSEDED, EventType, Plan, TokenEvent
+from app.wire.event import NO_PLAN, PLAN, SUPERSEDED, WAITING, EventType, Plan, TokenEvent
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason
 from tables.records import Table
@@ -29,7 +29,7 @@ _ENDS = ("interrupt", "rollback")
 @dataclass(slots=True)
 class _Asked:
     """A request: its rule, when and where its record came, and what became of it. `begun`, `end_at`: the offsets of its
-    first token and its end.
+    first token and its end. `is_to_come`: it slept until its time, and no record has told that the time had come.
     """
 
     rule: str
@@ -37,12 +37,14 @@ class _Asked:
     offset: int
     at: int
     times: dict[int, list[int]]
+    not_before: int
     end: TokenEvent | None = None
     ended_at: int | None = None
     end_at: int | None = None
     begun: int | None = None
     plan: Plan = NO_PLAN
     told: int = 0
+    is_to_come: bool = False
 
     def goes_on_after(self, at: int) -> bool:
         """Whether it went on for a second: one that was suspended says what it had at once."""
@@ -75,11 +77,13 @@ def wrong_order(
     for key, one in asked.items():
         of_conversation[one.conversation].append((key, one))
     for ordered in of_conversation.values():
-        ordered.sort(key=lambda pair: pair[1].offset)
-        for place, (key, one) in enumerate(ordered):
+        begun = sorted((pair for pair in ordered if not pair[1].is_to_come), key=lambda pair: pair[1].offset)
+        for place, (key, one) in enumerate(begun):
             if key not in torn:
-                earlier = [pair for pair in ordered[:place] if pair[0] not in torn]
+                earlier = [pair for pair in begun[:place] if pair[0] not in torn]
                 yield from _of_earlier(key, one, earlier, knows_all=len(earlier) == place)
+        for key, one in ordered:
+            if key not in torn:
                 yield from _of_its_end(key, one, asked, turns.get(key))
     rolled_back = {key for key, one in asked.items() if one.plan.rolled_back}
     for user, request_id in rolled_back - set(torn):
@@ -169,7 +173,8 @@ def _asked(requests: Iterable[Fetched], events: Iterable[Fetched], timed: Collec
                 del asked[key]
             conversation = (key[0], request.get("conversation_id", "default"))
             rule = request.get("while_busy", "queue")
-            asked.setdefault(key, _Asked(rule, conversation, entry.offset, entry.timestamp, {}))
+            new = _Asked(rule, conversation, entry.offset, entry.timestamp, {}, request.get("not_before", 0))
+            asked.setdefault(key, new)
     rule = ReaderRule(remember=1 << 60)
     for entry in events:
         event = decode(TokenEvent, entry.value, entry.headers)
@@ -183,5 +188,7 @@ def _asked(requests: Iterable[Fetched], events: Iterable[Fetched], timed: Collec
             one.end, one.ended_at, one.end_at = event, entry.timestamp, entry.offset
         if event.notice is not None and event.notice.code == PLAN:
             one.plan = msgspec.convert(event.notice.details, Plan)
+        if event.notice is not None and event.notice.code == WAITING and one.at < one.not_before:
+            one.is_to_come = True
         one.told += event.notice is not None and event.notice.code == SUPERSEDED
     return asked
