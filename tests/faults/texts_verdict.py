@@ -24,7 +24,8 @@ from tests.faults.waits_verdict import Slept, SleptTurns
 if TYPE_CHECKING:
     from tests.faults.verdict import Key, Masks, Verdict
 
-_MOST_HISTORIES = 16
+_MOST_HISTORIES = 64
+"""Of a conversation that are kept as possible; five that sleep among ten turns have had more than 16."""
 
 
 def judge_texts(
