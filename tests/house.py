@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 78_281,
+    "lines of the product": 78_282,
     "files of the product": 711,
     "lines of packages beside it": 415,
     "lines of the core": 9_392,
-    "lines of the tests": 101_025,
-    "words of documents written by hand": 41_379,
+    "lines of the tests": 101_044,
+    "words of documents written by hand": 41_442,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

@@ -61,7 +61,8 @@ class Steering(Feature):
         partition, mine = run.partition, run.accepted
         for one in partition.lanes.items(mine.conversation):
             former = one.accepted.former
-            is_its_own = former.is_admitted and former.plan.steered is None  # it has begun as a request like any other
+            # It has begun as a request like any other, or begins alone and apart since owners have died with it.
+            is_its_own = one.attempts.lost > 0 or (former.is_admitted and former.plan.steered is None)
             if one is run.inflight or one.stop.reason is not None or is_its_own or not _steers(one.accepted.request):
                 continue
             rounds = calls.decided(run.key)

@@ -10,7 +10,7 @@ import pytest
 
 from app.features import steering
 from app.policy.file import Policy, WaitRules
-from app.wire.event import STEERED
+from app.wire.event import ATTEMPT, STEERED
 from models.interface.generation import FinishReason
 from tables.records import Table
 from tables.tool_calls import ToolRounds
@@ -142,6 +142,25 @@ def test_an_owner_dies(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert course.words() == ["r2?"]
     assert course.remembered() == ["r1"]
     assert sum(event.is_end for event in course.events("r2")) == 1
+
+
+def test_one_that_owners_have_died_with_is_a_request_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins alone and apart from others (quarantine.py): the answer does not wait for that."""
+    course = Steered(monkeypatch, after_s=20.0)
+    course.ask(1.0, "r1", **CALLS)
+    course.steer(1.5, "r2", max_tokens=4)
+
+    def has_tried(course: Any, _process: Process) -> bool:
+        return any(event.notice is not None and event.notice.code == ATTEMPT for event in course.events("r2"))
+
+    course.after(3.0, lambda: course.kill_at(lambda _course, _process: True))
+    course.after(5.0, lambda: course.kill_at(has_tried))
+    course.simulation.keep_running(120)
+    course.run()
+    assert course.killed == 2
+    assert course.reason("r1") == FinishReason.LENGTH
+    assert course.reason("r2") in {FinishReason.STOP, FinishReason.LENGTH}
+    assert course.remembered() == ["r1", "r2"]
 
 
 def _unread(rounds: ToolRounds, _words: Any) -> ToolRounds:
