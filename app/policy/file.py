@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
-from parley_client.plugins.discovery import Kind, PluginError
+from parley_client.plugins.discovery import Kind
 
-from app.plugins.known import known
 from app.policy.agents import AgentRules
 from app.policy.foreign import EgressRules, IntakeRules
 from app.policy.guard_rules import GuardRules
-from app.policy.mistakes import Mistake, url_mistake
+from app.policy.mistakes import Mistake, plugin_mistake, url_mistake
 from app.policy.pages import PageRules
 from app.policy.tools import ToolRules
 from app.prices import Price
@@ -104,14 +103,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return not self.is_plugged and self.engine != "openai"
 
     def _of_plugin(self) -> Iterator[Mistake]:
-        try:
-            names = known(Kind.ENGINES)
-        except PluginError as error:
-            yield Mistake("engine", f"engine: {error}")
-            return
-        if self.engine not in names:
-            valid = ", ".join(f'"{one}"' for one in names)
-            yield Mistake("engine", f'engine: is "{self.engine[:60]}"; valid are {valid}')
+        if (mistake := plugin_mistake("engine", Kind.ENGINES, self.engine)) is not None:
+            yield mistake
             return
         others = [name for name in ("path", "memory_share", *_REMOTE) if getattr(self, name)]
         for name in sorted([*self.options, *others]):

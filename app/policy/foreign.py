@@ -8,11 +8,10 @@ from dataclasses import fields
 from typing import Any, Literal
 
 import msgspec
-from parley_client.plugins.discovery import Kind, PluginError
+from parley_client.plugins.discovery import Kind
 
-from app.plugins.known import known
 from app.policy.constants import constant_mistakes
-from app.policy.mistakes import Mistake, unknown_names
+from app.policy.mistakes import Mistake, plugin_mistake, unknown_names
 from app.policy.templates import TemplateError, parts_of, paths_of
 from app.wire.codec import PROMPTS
 from app.wire.event import ErrorInfo, TokenEvent
@@ -226,14 +225,8 @@ def format_mistakes(rules: IntakeRules | EgressRules) -> Iterator[Mistake]:
 
 def _of_plugin(rules: IntakeRules | EgressRules) -> Iterator[Mistake]:
     """Its package is installed wherever the policy is read."""
-    try:
-        names = known(Kind.RECORD_FORMATS)
-    except PluginError as error:
-        yield Mistake("format", f"format: {error}")
-        return
-    if rules.format not in names:
-        valid = ", ".join(f'"{one}"' for one in names)
-        yield Mistake("format", f'format: is "{rules.format[:60]}"; valid are {valid}')
+    if (mistake := plugin_mistake("format", Kind.RECORD_FORMATS, rules.format)) is not None:
+        yield mistake
     if isinstance(rules.schema, dict) or rules.message is not None:
         yield Mistake("schema message format", "schema: is one file for a format of another package, without a message")
 

@@ -14,8 +14,10 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
+from parley_client.plugins.discovery import Kind, PluginError
 from pydantic import HttpUrl, TypeAdapter, ValidationError
 
+from app.plugins.known import known
 from app.process.near_names import nearest
 
 Table = TypeVar("Table", bound=msgspec.Struct)
@@ -124,6 +126,16 @@ class _Reader:
 
     def _add(self, path: str, why: str) -> None:
         self.mistakes.append(f"{path}: {why}")
+
+
+def plugin_mistake(key: str, kind: Kind, name: str) -> Mistake | None:
+    """Of a key with the name of a plug-in, whose package is installed wherever the policy is read."""
+    try:
+        names = known(kind)
+    except PluginError as error:
+        return Mistake(key, f"{key}: {error}")
+    valid = ", ".join(f'"{one}"' for one in names)
+    return None if name in names else Mistake(key, f'{key}: is "{name[:60]}"; valid are {valid}')
 
 
 def unknown_names(table: str, names: Iterable[str], known: Iterable[str]) -> Iterator[Mistake]:
