@@ -24,10 +24,10 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 78_280,
+    "lines of the product": 78_283,
     "files of the product": 711,
     "lines of packages beside it": 415,
-    "lines of the core": 9_392,
+    "lines of the core": 9_395,
     "lines of the tests": 101_044,
     "words of documents written by hand": 41_442,
     "loose files in models": 0,

@@ -94,11 +94,14 @@ class Lanes(Generic[T]):
         """Lend out the slot of a running item while it waits for something else; called by its task.
 
         At the end the item waits for its turn again, before later ones: thousands may have waited for the same thing.
-        An item that hurries ends without a slot, and so does one that fails meanwhile: it does not go on.
+        An item that hurries ends without a slot, and so does one that fails meanwhile: it does not go on. The work of
+        a withdrawn item has none to lend.
         """
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None
-        entry = self._running[task]
+        if (entry := self._running.get(task)) is None:
+            yield
+            return
         self._release(entry)
         self._fill()
         yield

@@ -62,7 +62,7 @@ class Steering(Feature):
         for one in partition.lanes.items(mine.conversation):
             former = one.accepted.former
             # It has begun as a request like any other, or begins alone and apart since owners have died with it.
-            is_its_own = one.attempts.lost > 0 or (former.is_admitted and former.plan.steered is None)
+            is_its_own = former.plan.steered is None and (former.is_admitted or one.attempts.lost > 0)
             if one is run.inflight or one.stop.reason is not None or is_its_own or not _steers(one.accepted.request):
                 continue
             rounds = calls.decided(run.key)

@@ -16,7 +16,7 @@ FOUND = {
     "agent_storm": (277, 297),
     "sleeping_storm": (310775, 312249),
     "busy_storm": (4189626237,),
-    "steering_storm": (269,),
+    "steering_storm": (269, 348597112),
     "timer_storm": (412, 534, 547, 658, 7438, 784562),
     "returning_storm": (120, 136, 141, 205, 261128029, 261128039, 261128072),
 }
