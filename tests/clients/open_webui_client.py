@@ -47,8 +47,10 @@ class Tools:
 '''
 
 
-def wait(condition: Callable[[], Any], what: str, rest: Callable[[float], None] = time.sleep) -> Any:
-    deadline = time.monotonic() + WAIT_S
+def wait(
+    condition: Callable[[], Any], what: str, rest: Callable[[float], None] = time.sleep, most_s: float = WAIT_S
+) -> Any:
+    deadline = time.monotonic() + most_s
     while not (found := condition()):
         expect(time.monotonic() < deadline, f"{what} has not happened")
         rest(0.1)
@@ -149,7 +151,7 @@ class OpenWebUI:
             )
 
     def wait_started(self) -> None:
-        wait(self._has_started, "its start")
+        wait(self._has_started, "its start", most_s=600.0)
 
     def _has_started(self) -> bool:
         expect(self._process.poll() is None, self._log.read_text()[-2000:])

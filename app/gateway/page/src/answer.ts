@@ -3,8 +3,8 @@
 import { Answer, type NoticeDetails, type TokenEvent } from '../../../reader/reader.mjs'
 import type { Call, Turn } from './api'
 import type { Approval } from './approvals'
-import type { Failed } from './store'
-import { BEHIND, DISCONNECTED, ofEnd, ofError, ofNotice, ofStop, ofWait, PAUSED, UNBEGUN, WAITING, WITHDRAWN } from './words'
+import type { Failed, Running } from './store'
+import { ADDED, BEHIND, DISCONNECTED, ofEnd, ofError, ofNotice, ofStop, ofWait, PAUSED, UNBEGUN, WAITING, WITHDRAWN } from './words'
 
 const SILENCE_MS = 2500
 // A plan is for programs, and calls and results are shown as such.
@@ -43,6 +43,7 @@ export class ShownAnswer {
   private readonly answer: Answer
   private readonly over = new Set<string>()
   private past: Turn | null = null
+  private asked: Running | null = null
   private isRefused = false
   private firstMs: number | null = null
   private firstAt: number | null = null
@@ -67,11 +68,19 @@ export class ShownAnswer {
     shown.reason = turn.finish_reason
     shown.model = turn.model_version
     shown.calls = turn.tool_calls ?? []
+    if (shown.isSteered) shown.told = ofNotice('steered')
     if (turn.timing?.first_token_at) {
       shown.firstMs = turn.timing.first_token_at - turn.timing.requested_at
       shown.firstAt = turn.timing.first_token_at
       shown.lastAt = turn.timing.finished_at
     }
+    return shown
+  }
+
+  /** Of a request that is under way. */
+  static ofRunning(asked: Running, isReplayed: boolean): ShownAnswer {
+    const shown = new ShownAnswer(asked.requestId, asked.askedAt, asked.conversationId, isReplayed)
+    shown.asked = asked
     return shown
   }
 
@@ -87,6 +96,17 @@ export class ShownAnswer {
     return this.answer.end?.error?.code ?? ''
   }
 
+  /** Whether another answer has read the question, and this one has nothing to say. */
+  get isSteered(): boolean {
+    const isRead = this.past ? this.reason === 'stop' && this.past.usage.prompt_tokens === 0 : this.answer.steered !== null
+    return isRead && this.isOver && !this.text
+  }
+
+  /** Whether the model that writes it may call tools, whose results it waits for. */
+  get hasTools(): boolean {
+    return this.asked?.hasTools === true
+  }
+
   /** Whether it waits for one that the reader has not decided here. */
   get waitsForReader(): boolean {
     const waiting = this.answer.waiting.map((one) => one.notice?.details)
@@ -96,7 +116,7 @@ export class ShownAnswer {
   /** What there is to say of it, in words. */
   get note(): string {
     if (this.isWithdrawn && !this.isOver) return WITHDRAWN
-    return this.told || (this.isQueued ? BEHIND : '')
+    return this.told || (this.isQueued ? (this.asked?.whileBusy === 'steer' ? ADDED : BEHIND) : '')
   }
 
   /** How it has ended, in words; empty where that is no news. */

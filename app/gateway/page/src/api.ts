@@ -16,7 +16,7 @@ export interface Turn {
   prompt: string
   answer: string
   finish_reason: string
-  usage: { completion_tokens: number }
+  usage: { prompt_tokens?: number; completion_tokens: number }
   model_version: string
   created_at: number
   tool_calls?: Call[] | null
@@ -141,11 +141,14 @@ async function forksOf(root: string): Promise<string[]> {
   return ids.filter((one) => one !== root && rootOf(one) === root)
 }
 
-/** The turns of all versions, in the order of their ends. */
+/** When its question was sent, Unix milliseconds. */
+export const askedAt = (turn: Turn): number => turn.timing?.requested_at ?? turn.created_at
+
+/** The turns of all versions, as they were asked: one that is added to an answer ends before that. */
 export async function versionsOf(root: string): Promise<Turn[]> {
   const [own, forks] = await Promise.all([turnsOf(root), forksOf(root)])
   const turns = await Promise.all(forks.map(turnsOf))
-  return [own, ...turns].flat().sort((one, other) => one.created_at - other.created_at)
+  return [own, ...turns].flat().sort((one, other) => askedAt(one) - askedAt(other))
 }
 
 /** All versions of it. */

@@ -34,6 +34,7 @@ declare module '*/reader.mjs' {
     readonly tokens: number[]
     readonly end: TokenEvent | null
     readonly waiting: TokenEvent[]
+    readonly steered: TokenEvent | null
     readNotice(event: TokenEvent): void
     take(event: TokenEvent): { cut: number | null; gap: number } | null
   }

@@ -11,7 +11,8 @@ export interface Running {
   prompt: string
   askedAt: number
   /** What it does to earlier ones of its conversation, if not to wait for them. */
-  whileBusy?: 'interrupt' | 'rollback'
+  whileBusy?: 'steer' | 'interrupt' | 'rollback'
+  hasTools?: boolean
 }
 
 /** A request that ended in an error: the history has no turn of it. */

@@ -1,6 +1,6 @@
 /** The conversation that is open: its turns, and what is asked in it. */
 
-import { ask, caller, cancel, Unreachable, versionsOf, type Turn } from './api'
+import { ask, askedAt, caller, cancel, Unreachable, versionsOf, type Turn } from './api'
 import { Branches } from './branches'
 import { byId } from './dom'
 import { forkOf, newId, rootOf, type Relation } from './ids'
@@ -24,6 +24,7 @@ const MOST_TURNS = 10
 const SENT = 'Sent; the answer is being made.'
 const TOLD: Record<when.WhileBusy, string> = {
   queue: 'Sent; it is answered when the answer above is there.',
+  steer: 'Sent; the answer above reads it with the next results of its tools.',
   interrupt: 'Sent; the answer above is stopped for it.',
   rollback: 'Sent; the question above is forgotten for it.',
 }
@@ -101,7 +102,7 @@ export class Talk {
       }
     }
     for (const turn of turns) {
-      placeBefore(turn.timing?.requested_at ?? turn.created_at)
+      placeBefore(askedAt(turn))
       if (!this.find(turn.request_id)) this.place(turn.prompt, ShownAnswer.of(turn))
     }
     placeBefore(Infinity)
@@ -125,20 +126,20 @@ export class Talk {
       if (known.isOver) ended(one.requestId)
       return
     }
-    if (one.whileBusy) {
+    if (one.whileBusy === 'interrupt' || one.whileBusy === 'rollback') {
       for (const earlier of this.live(one.conversationId)) if (earlier.askedAt < one.askedAt) earlier.supersede(one.whileBusy === 'rollback')
     }
-    const answer = new ShownAnswer(one.requestId, one.askedAt, one.conversationId, isReplayed)
+    const answer = ShownAnswer.ofRunning(one, isReplayed)
     const turn = this.place(one.prompt, answer)
     const here = this.leaving.signal
     this.reading
-      .read(answer, one.whileBusy !== undefined)
+      .read(answer, one.whileBusy)
       .catch((error: unknown) => answer.refused(ofFailure(error)))
       .finally(() => {
         if (here.aborted) return
         if (answer.error) fails({ ...one, code: answer.error })
         ended(one.requestId)
-        if (!answer.isSuperseded) byId('heard').textContent = `Answer: ${turn.spoken || answer.note}`
+        if (!answer.isSuperseded) byId('heard').textContent = answer.isSteered ? answer.note : `Answer: ${turn.spoken || answer.note}`
         this.onEnd()
       })
   }
@@ -215,7 +216,7 @@ export class Talk {
 
   /** The turn behind which the next question comes. */
   private get end(): TurnView | undefined {
-    return this.turns.shown.filter((turn) => !turn.isRolledBack).at(-1)
+    return this.turns.shown.filter((turn) => !turn.isRolledBack && !turn.last.isSteered).at(-1)
   }
 
   /** The conversation of the version that is shown. */
@@ -303,9 +304,10 @@ export class Talk {
 
   private async post(one: Running, context: object, told: string): Promise<void> {
     const { requestId, conversationId } = one
+    one.hasTools = usesTools()
     begins(one)
     try {
-      const tools = usesTools() ? { tools: caller.tools, tool_mode: 'kafka' } : {}
+      const tools = one.hasTools ? { tools: caller.tools, tool_mode: 'kafka' } : {}
       const model = remembered('model')
       const chosen = model && caller.models.includes(model) ? { model } : {}
       await ask({ ...context, ...tools, ...chosen, conversation_id: conversationId, request_id: requestId })
@@ -343,13 +345,14 @@ export class Talk {
   private changed(): void {
     const live = this.live()
     const awake = live.filter((answer) => !answer.isAsleep).sort((one, other) => one.askedAt - other.askedAt)
+    const writing = awake.find((answer) => answer.conversationId === this.versionId)
     const busy = new Set<string>()
     for (const answer of awake) {
       answer.standBehind(busy.has(answer.conversationId))
       busy.add(answer.conversationId)
     }
     byId('stop').hidden = live.length === 0
-    when.offer(this.live(this.versionId).length > 0, busy.has(this.versionId))
+    when.offer(this.live(this.versionId).length > 0, writing !== undefined, writing?.hasTools === true)
     const shown = live[0] ?? this.turns.shown.at(-1)
     if (shown) panel.show(shown.figures, live.filter((answer) => answer.figures.state === 'waiting').length)
     else byId('panel').replaceChildren()

@@ -179,6 +179,7 @@ export class TurnView {
     this.node.classList.toggle('live', !last.isOver)
     this.node.classList.toggle('queued', last.isQueued)
     this.node.classList.toggle('rolled-back', last.isRolledBack)
+    this.node.classList.toggle('steered', last.isSteered)
     this.answer.setAttribute('aria-busy', String(!last.isOver))
     // Buttons that are made anew lose the keyboard's focus.
     const offered = [last.requestId, last.isOver, last.isQueued, last.ending, this.variants.length].join()
@@ -212,7 +213,7 @@ export class TurnView {
     if (this.variants.length > 1) offered.push(this.leaf('‹', 'Earlier answer', -1), this.counted(), this.leaf('›', 'Later answer', 1))
     if (last.isQueued) offered.push(button('Withdraw', () => this.withdraw(last), 'Withdraw this question'))
     if (last.isOver && last.ending) offered.push(element('span', {}, last.ending))
-    if (last.isOver && !last.isRolledBack) {
+    if (last.isOver && !last.isRolledBack && !last.isSteered) {
       if (this.text && ['length', 'partial', 'cancelled', 'deadline'].includes(last.reason)) {
         offered.push(button('Go on', () => this.ask({ kind: 'more', of: last.requestId })))
       }

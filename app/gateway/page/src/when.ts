@@ -1,19 +1,25 @@
-/** When a message is answered that is sent while answers of its conversation are under way: the choice beside `Send`. */
+/** What becomes of a message that is sent while answers of its conversation are under way: the choice beside `Send`. */
 
-import { byId } from './dom'
+import { byId, element } from './dom'
 
-export type WhileBusy = 'queue' | 'interrupt' | 'rollback'
+export type WhileBusy = 'queue' | 'steer' | 'interrupt' | 'rollback'
 
 const BEHIND = 'After this answer'
 const BESIDE = 'Let it wait, and ask'
 
 const choice = byId<HTMLSelectElement>('when')
 const first = choice.options[0]
+const added = element('option', { value: 'steer' }, 'Add to this answer')
 
-/** There is a choice while one is under way; one that `writes` is answered first, one that sleeps lets others pass. */
-export function offer(isUnderWay: boolean, writes: boolean): void {
+/**
+ * There is a choice while one is under way; one that `writes` is answered first, one that sleeps lets others pass. One
+ * that `hasTools` reads what is added to it behind their results.
+ */
+export function offer(isUnderWay: boolean, writes: boolean, hasTools: boolean): void {
   const label = writes ? BEHIND : BESIDE
   if (first && first.textContent !== label) first.textContent = label
+  if (!hasTools) added.remove()
+  else if (!added.isConnected) first?.after(added)
   if (choice.hidden !== isUnderWay) return
   choice.hidden = !isUnderWay
   if (!isUnderWay) choice.value = 'queue'

@@ -24,7 +24,7 @@ const NOTICES: Record<string, string> = {
   filtered: 'The rules of this service have blocked a part of this.',
   resumed: 'The server was restarted; your answer goes on.',
   woken: 'Your answer goes on.',
-  steered: 'Your message went into the answer that was being written.',
+  steered: 'The answer above has read this message.',
 }
 const ENDS: Record<string, string> = {
   length: 'It was cut at its longest length.',
@@ -37,6 +37,7 @@ const ENDS: Record<string, string> = {
 export const WAITING = 'The service is busy or starting; your answer begins in a moment.'
 export const PAUSED = 'The answer has paused; it goes on in a moment.'
 export const BEHIND = 'It is answered when the answer above is there.'
+export const ADDED = 'The answer above reads it with the next results of its tools. If there are none, it is answered after that.'
 export const WITHDRAWN = 'You have taken it back.'
 export const DISCONNECTED = 'The connection was lost; trying again.'
 
