@@ -168,6 +168,7 @@ def _turn(run: Run, end: TokenEvent, now: int) -> Turn:
         cached=plan.cached,
         guard=plan.categories or None,
         reasoning=answer.reasoning or None,
+        replaces=request.replaces or None,
     )
 
 
@@ -200,6 +201,4 @@ def refusal_of(
 
 def refused_user(record: Record, error: WireError) -> str:
     """The user to report the error to: the user in the record's key, which determines the partition."""
-    if record.key is not None:
-        return record.key.decode("utf-8", errors="replace")
-    return error.user_id or ""
+    return (error.user_id or "") if record.key is None else record.key.decode("utf-8", errors="replace")

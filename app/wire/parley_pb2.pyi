@@ -130,7 +130,7 @@ class RequestIdentity(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "logprobs", "top_logprobs", "priority", "deadline_ms", "tenant", "model", "metadata", "response_format", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "tools", "tool_choice", "parallel_tool_calls", "tool_results", "store", "min_tokens", "ignore_eos", "raw", "prompt_token_ids", "continue_final_message", "previous_request_id", "keep_context", "tool_mode", "tool_timeout_ms", "prompt_logprobs", "cache", "recall", "best_of", "stop_when", "reasoning_effort", "chat_template_kwargs", "continue_conversation", "not_before", "while_busy", "agent")
+    __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "logprobs", "top_logprobs", "priority", "deadline_ms", "tenant", "model", "metadata", "response_format", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "tools", "tool_choice", "parallel_tool_calls", "tool_results", "store", "min_tokens", "ignore_eos", "raw", "prompt_token_ids", "continue_final_message", "previous_request_id", "keep_context", "tool_mode", "tool_timeout_ms", "prompt_logprobs", "cache", "recall", "best_of", "stop_when", "reasoning_effort", "chat_template_kwargs", "continue_conversation", "not_before", "while_busy", "agent", "replaces")
     class LogitBiasEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +188,7 @@ class Request(_message.Message):
     WHILE_BUSY_FIELD_NUMBER: _ClassVar[int]
     FROM_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
+    REPLACES_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
     conversation_id: str
@@ -237,7 +238,8 @@ class Request(_message.Message):
     not_before: int
     while_busy: str
     agent: str
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., priority: _Optional[str] = ..., deadline_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., response_format: _Optional[_Union[ResponseFormat, _Mapping]] = ..., min_p: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[str] = ..., parallel_tool_calls: _Optional[bool] = ..., tool_results: _Optional[_Iterable[_Union[ToolResult, _Mapping]]] = ..., store: _Optional[bool] = ..., min_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., raw: _Optional[bool] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., continue_final_message: _Optional[bool] = ..., previous_request_id: _Optional[str] = ..., keep_context: _Optional[bool] = ..., tool_mode: _Optional[str] = ..., tool_timeout_ms: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., cache: _Optional[bool] = ..., recall: _Optional[int] = ..., best_of: _Optional[int] = ..., stop_when: _Optional[_Union[StopWhen, _Mapping]] = ..., reasoning_effort: _Optional[str] = ..., chat_template_kwargs: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., continue_conversation: _Optional[bool] = ..., not_before: _Optional[int] = ..., while_busy: _Optional[str] = ..., agent: _Optional[str] = ..., **kwargs) -> None: ...
+    replaces: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., priority: _Optional[str] = ..., deadline_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., response_format: _Optional[_Union[ResponseFormat, _Mapping]] = ..., min_p: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[str] = ..., parallel_tool_calls: _Optional[bool] = ..., tool_results: _Optional[_Iterable[_Union[ToolResult, _Mapping]]] = ..., store: _Optional[bool] = ..., min_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., raw: _Optional[bool] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., continue_final_message: _Optional[bool] = ..., previous_request_id: _Optional[str] = ..., keep_context: _Optional[bool] = ..., tool_mode: _Optional[str] = ..., tool_timeout_ms: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., cache: _Optional[bool] = ..., recall: _Optional[int] = ..., best_of: _Optional[int] = ..., stop_when: _Optional[_Union[StopWhen, _Mapping]] = ..., reasoning_effort: _Optional[str] = ..., chat_template_kwargs: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., continue_conversation: _Optional[bool] = ..., not_before: _Optional[int] = ..., while_busy: _Optional[str] = ..., agent: _Optional[str] = ..., replaces: _Optional[_Iterable[str]] = ..., **kwargs) -> None: ...
 
 class ToolCall(_message.Message):
     __slots__ = ("id", "name", "arguments")
@@ -364,7 +366,7 @@ class Timing(_message.Message):
     def __init__(self, requested_at: _Optional[int] = ..., started_at: _Optional[int] = ..., first_token_at: _Optional[int] = ..., finished_at: _Optional[int] = ...) -> None: ...
 
 class Turn(_message.Message):
-    __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "answer", "finish_reason", "usage", "model_version", "created_at", "tenant", "timing", "tool_calls", "route", "experiment", "arm", "cached", "guard", "private", "reasoning")
+    __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "answer", "finish_reason", "usage", "model_version", "created_at", "tenant", "timing", "tool_calls", "route", "experiment", "arm", "cached", "guard", "private", "reasoning", "replaces")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     CONVERSATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -384,6 +386,7 @@ class Turn(_message.Message):
     GUARD_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_FIELD_NUMBER: _ClassVar[int]
     REASONING_FIELD_NUMBER: _ClassVar[int]
+    REPLACES_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
     conversation_id: str
@@ -403,7 +406,8 @@ class Turn(_message.Message):
     guard: _containers.RepeatedScalarFieldContainer[str]
     private: _containers.RepeatedCompositeFieldContainer[PrivateValue]
     reasoning: str
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., answer: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., model_version: _Optional[str] = ..., created_at: _Optional[int] = ..., tenant: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., cached: _Optional[str] = ..., guard: _Optional[_Iterable[str]] = ..., private: _Optional[_Iterable[_Union[PrivateValue, _Mapping]]] = ..., reasoning: _Optional[str] = ...) -> None: ...
+    replaces: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., answer: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., model_version: _Optional[str] = ..., created_at: _Optional[int] = ..., tenant: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., cached: _Optional[str] = ..., guard: _Optional[_Iterable[str]] = ..., private: _Optional[_Iterable[_Union[PrivateValue, _Mapping]]] = ..., reasoning: _Optional[str] = ..., replaces: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PrivateValue(_message.Message):
     __slots__ = ("kind", "value")

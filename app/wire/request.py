@@ -36,6 +36,7 @@ MIN_REPETITION_PENALTY = 0.01  # logits are divided by it
 MAX_METADATA_BYTES = 16384
 MAX_TEMPLATE_VALUES_BYTES = 4096
 MAX_MESSAGES = 2048
+MAX_REPLACED = 100  # the record on `turns` has them, beside the largest texts
 MAX_TOKEN_ID = 2**31 - 1
 DEFAULT_CONVERSATION = "default"
 _MOST = INT64.stop - 1
@@ -155,7 +156,8 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     the conversation remembers all of `messages`, not only those from the last one of the user on. With `store` false
     nothing is remembered or indexed. `tool_timeout_ms`: how long an answer with `tool_mode` `kafka` waits for the
     results of its calls. `not_before`: until then, in Unix milliseconds, the request waits. `while_busy`: what becomes
-    of earlier ones of its conversation. `agent`: one of the policy, whose instructions, model and tools the request
+    of earlier ones of its conversation. `replaces`: requests whose turns are found no more once this one has an answer.
+    `agent`: one of the policy, whose instructions, model and tools the request
     has. With `cache` false the answer is neither taken from the response cache nor kept in it.
     `recall`: how many related older turns of the user stand in the prompt; the default is the policy's. `best_of`: so
     many answers are generated, and readers get the best. `prompt_logprobs`: how many of the likeliest tokens are
@@ -176,6 +178,7 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     not_before: NotNegative | None = None
     while_busy: WhileBusy = WhileBusy.QUEUE
     fork: Fork | None = msgspec.field(default=None, name="from")
+    replaces: Annotated[tuple[str, ...], Meta(max_length=MAX_REPLACED)] = ()
     model: Name | None = None
     metadata: dict[str, Any] | None = None
     response_format: ResponseFormat | None = None

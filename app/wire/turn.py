@@ -22,7 +22,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """All fields are always written, so that a table created from this topic has all columns. `cached` is the id of the
     request whose answer this is. `guard` are the categories that the guard has found. `private` are the private values
     in the texts, which the index hides; None if nothing has looked for them. `reasoning` is not part of the `answer`;
-    None if the two are not told apart.
+    None if the two are not told apart. `replaces` are the requests whose turns it stands in the place of.
     """
 
     request_id: str
@@ -44,6 +44,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     guard: tuple[str, ...] | None = None
     private: tuple[PrivateValue, ...] | None = None
     reasoning: str | None = None
+    replaces: tuple[str, ...] | None = None
 
     @property
     def asked_at(self) -> int:
@@ -54,6 +55,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     def is_refused(self) -> bool:
         """Whether the guard has ended it before it had an answer. Such a prompt is not indexed."""
         return self.finish_reason is FinishReason.FILTERED and not self.answer
+
+    @property
+    def hides(self) -> tuple[str, ...]:
+        """The requests whose turns nobody finds because of it: without an answer it stands in no one's place."""
+        return (self.replaces or ()) if self.answer or self.tool_calls else ()
 
     def outlives(self, erased_ms: int) -> bool:
         """Whether the turn may be kept after an erasure of its user at that time (Unix milliseconds; 0: never erased).

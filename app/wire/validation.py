@@ -211,6 +211,8 @@ def _check_identity(request_id: str | None, user_id: str, key: bytes | None) -> 
 def _check_names(request: Request) -> None:
     if request.previous_request_id is not None and not is_request_id(request.previous_request_id):
         raise _WrongError(f"previous_request_id: must be {REQUEST_ID_FORM}")
+    if not all(is_request_id(one) and one != request.request_id for one in request.replaces):
+        raise _WrongError(f"replaces: must be ids of other requests, each {REQUEST_ID_FORM}")
     if (foreign := foreign_tenant(request)) is not None:
         raise _WrongError(foreign)
 

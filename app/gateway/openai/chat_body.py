@@ -25,6 +25,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     tool_timeout_ms: int | None = None
     not_before: int | None = None
     while_busy: WhileBusy = WhileBusy.QUEUE
+    replaces: tuple[str, ...] = ()
     fork: Fork | None = msgspec.field(default=None, name="from")
     reasoning_effort: str | None = None
     chat_template_kwargs: TemplateValues | None = None
@@ -70,6 +71,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
             tool_timeout_ms=self.tool_timeout_ms,
             not_before=self.not_before,
             while_busy=self.while_busy,
+            replaces=self.replaces,
             reasoning_effort=self.reasoning_effort,
             chat_template_kwargs=self.chat_template_kwargs or None,
             continue_final_message=self.continue_final_message,

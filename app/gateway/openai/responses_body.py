@@ -106,6 +106,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     tool_timeout_ms: int | None = None
     not_before: int | None = None
     while_busy: WhileBusy = WhileBusy.QUEUE
+    replaces: tuple[str, ...] = ()
     fork: Fork | None = msgspec.field(default=None, name="from")
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
@@ -161,6 +162,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             tool_timeout_ms=self.tool_timeout_ms,
             not_before=self.not_before,
             while_busy=self.while_busy,
+            replaces=self.replaces,
             reasoning_effort=self.reasoning.effort if self.reasoning else None,
             response_format=self.text.format.response_format if self.text and self.text.format else None,
             metadata=self.metadata,

@@ -75,6 +75,7 @@ sampling = st.fixed_dictionaries(
         "deadline_ms": count,
         "not_before": count,
         "while_busy": st.sampled_from(WhileBusy),
+        "replaces": st.lists(st.from_regex(r"other-[a-z]{1,8}", fullmatch=True), max_size=3).map(tuple),
         "tenant": text,
         "model": text,
         "conversation_id": text,

@@ -60,3 +60,16 @@ def test_what_is_no_fork_is_refused_in_words(request_: Request, why: str) -> Non
         validate_request(request_, b"u", max_prompt_bytes=1000)
     assert refused.value.message.startswith(why)
     assert refused.value.request_id == "f1"
+
+
+@pytest.mark.parametrize("wire_format", WireFormat)
+def test_what_a_request_replaces_survives_and_is_of_other_requests(wire_format: WireFormat) -> None:
+    request = asked({"index": 0}, replaces=("r7", "r8"))
+    again = decode(Request, *encode(request, wire_format))
+    assert again == request
+    validate_request(again, b"u", max_prompt_bytes=1000)
+    for wrong in ("f1", "", "a b"):
+        with pytest.raises(WireError, match="replaces: must be ids of other requests"):
+            validate_request(asked({"index": 0}, replaces=("r7", wrong)), b"u", max_prompt_bytes=1000)
+    with pytest.raises(WireError, match="replaces"):
+        decode(Request, *encode(asked({"index": 0}, replaces=tuple(f"r{at}" for at in range(101))), wire_format))

@@ -10,8 +10,8 @@ _NAMES = """
     agent best_of cache chat_template_kwargs continue_conversation continue_final_message conversation_id deadline_ms
     frequency_penalty from ignore_eos keep_context logit_bias logprobs max_tokens messages metadata min_p min_tokens
     model not_before parallel_tool_calls presence_penalty previous_request_id priority prompt prompt_logprobs
-    prompt_token_ids raw reasoning_effort recall repetition_penalty request_id response_format seed stop stop_when
-    store temperature tenant tool_choice tool_mode tool_results tool_timeout_ms tools top_k top_logprobs top_p
+    prompt_token_ids raw reasoning_effort recall repetition_penalty replaces request_id response_format seed stop
+    stop_when store temperature tenant tool_choice tool_mode tool_results tool_timeout_ms tools top_k top_logprobs top_p
     user_id while_busy
 """
 
