@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--role", type=click.Choice(["user", "assistant"]), help="Only texts of this role.")
 @click.option("--since", type=Moment(), help="Only from this time on: 2024-05-01, 2024-05-01T09:30, or 36h ago.")
 @click.option("--until", type=Moment(), help="Only before this time.")
+@click.option("--include-replaced", is_flag=True, help="Also turns in whose place a later version stands.")
 @click.option("--dense", is_flag=True, help="By meaning only, not by words.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -127,4 +128,5 @@ def _query(text: str, options: dict[str, Any]) -> Query:
         since=options.get("since"),
         until=options.get("until"),
         full_text=not options.get("dense"),
+        include_replaced=bool(options.get("include_replaced")),
     )

@@ -36,6 +36,10 @@ class PluggedStore:
 
     async def upsert(self, rows: Sequence[Mapping[str, Any]]) -> None:
         plain = [{**row, "embedding": [float(one) for one in row["embedding"]]} for row in rows]
+        for row in plain:
+            replaces = row.pop("replaces", ())
+            if self._knows_versions:
+                row["replaces"] = [*replaces]
         await self._call(lambda store: store.upsert(plain))
 
     async def erase(self, scope: Scope, until_ms: int, ended_ms: int) -> None:  # noqa: ARG002 - its rows have `asked_at`
@@ -69,6 +73,17 @@ class PluggedStore:
     async def fetch(self, turn_ids: Sequence[str]) -> Sequence[Mapping[str, Any]]:
         found: Sequence[Mapping[str, Any]] = await self._call(lambda store: store.fetch(turn_ids))
         return found
+
+    async def replacements(self, user_id: str, request_ids: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        if not self._knows_versions:
+            return ()
+        rows: Sequence[Mapping[str, Any]] = await self._call(lambda store: store.replacements(user_id, request_ids))
+        return rows
+
+    @property
+    def _knows_versions(self) -> bool:
+        """Whether it has the method, which stores of the version before lack."""
+        return getattr(type(self._store), "replacements", Store.replacements) is not Store.replacements
 
     def named(self, name: str) -> NoReturn:  # noqa: ARG002
         raise IndexRefusedError(_NO_REINDEX)

@@ -25,7 +25,9 @@ class TurnSide(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """A row without its vector; the names are the collection's fields."""
+    """A row without its vector; the names are the collection's fields. `replaces`: requests whose turns are not found
+    as long as this row is there.
+    """
 
     turn_id: str
     text: str
@@ -36,6 +38,7 @@ class IndexRow:
     model_version: str
     created_at: int
     asked_at: int
+    replaces: tuple[str, ...] = ()
 
 
 def rows_of(turn: Turn) -> list[IndexRow]:
@@ -52,6 +55,7 @@ def rows_of(turn: Turn) -> list[IndexRow]:
             model_version=turn.model_version,
             created_at=turn.created_at,
             asked_at=turn.asked_at,
+            replaces=turn.hides,
         )
         for role, text in texts.items()
         if text

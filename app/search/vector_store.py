@@ -44,6 +44,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
     `erased_at`: when the user was last erased. Nothing that was asked up to then is found, even if a row of it is left.
     `erased`: the same for conversations of the user that are being erased.
+    `include_replaced`: whether turns are found in whose place another one stands.
     """
 
     user_id: str
@@ -56,12 +57,25 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     full_text: bool = True
     erased_at: int = 0
     erased: Mapping[str, int] = {}
+    include_replaced: bool = False
+
+    def covers(self, conversation_id: str, asked_at: int) -> bool:
+        """Whether a turn of that time is erased."""
+        return asked_at <= max(self.erased_at, self.erased.get(conversation_id, 0))
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """The turn of a request that stands in the place of another one."""
+
+    request_id: str
+    conversation_id: str
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """`score` orders the hits of one search and has no other meaning; `similarity` is the cosine.
 
-    `asked_at`: when the request was sent; in older collections, when its turn ended.
+    `asked_at`: when the request was sent; in older collections, when its turn ended. `replaced_by`: the latest turn in
+    the place of this one.
     """
 
     request_id: str
@@ -75,6 +89,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     similarity: float
     asked_at: int = 0
+    replaced_by: Version | None = None
 
 
 class VectorStore(Protocol):
@@ -112,6 +127,11 @@ class VectorStore(Protocol):
 
     async def fetch(self, turn_ids: Sequence[str]) -> Sequence[Mapping[str, Any]]:
         """`turn_id`, `role` and `text` of these rows, as far as they exist, in any order."""
+
+    async def replacements(self, user_id: str, request_ids: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """`turn_id`, `conversation_id`, `asked_at` and `replaces` of the user's rows that replace a turn of these
+        requests, in any order.
+        """
 
     def named(self, name: str) -> VectorStore:
         """Another collection over the same connection."""

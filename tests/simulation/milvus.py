@@ -83,6 +83,11 @@ class SimMilvus:
             return lambda: self._delete(options["filter"])
         if method == "search":
             return lambda: [[_hit(row) for row in self._found(options["filter"])[: options["limit"]]]]
+        if method == "query" and "array_contains_any" in options["filter"]:
+            user, *ids = re.findall(r'"([^"]*)"', options["filter"])
+            return lambda: [
+                dict(row) for row in rows.values() if row["user_id"] == user and {*ids} & {*row["replaces"]}
+            ]
         if method == "query":
             keys = re.findall(r'"([^"]*)"', options["filter"])
             return lambda: [dict(rows[key]) for key in keys if key in rows]
@@ -118,7 +123,7 @@ class SimMilvus:
 
     def _describe(self) -> dict[str, Any]:
         names = ("turn_id", "text", "created_at", "asked_at", "user_id", "conversation_id", "tenant", "role")
-        fields: list[dict[str, Any]] = [{"name": name} for name in (*names, "model_version")]
+        fields: list[dict[str, Any]] = [{"name": name} for name in (*names, "model_version", "replaces")]
         fields.append({"name": "embedding", "params": {"dim": _DIMENSION}})
         same = EmbedderMark("same", np.ones(_DIMENSION, dtype=np.float32)).properties()
         return {

@@ -84,10 +84,11 @@ class Recalling(Stage):
             return msgspec.structs.replace(plan, recalled=())
         ttl_ms = int(recall.settings.index_ttl * 1000)
         question = (await self.run.see(Dialogue(request))).request.question
+        most = recall.count(request) + recall.settings.conversation_turns + len(request.replaces)
         query = Query(
             user_id=request.user_id,
             text=question,
-            limit=2 * (recall.count(request) + recall.settings.conversation_turns),  # a turn is two rows
+            limit=2 * most,  # a turn is two rows
             since=self.run.partition.ownership.clock.now() - ttl_ms if ttl_ms else None,
             until=self.run.accepted.at,
             erased_at=marks.erased_at(request.user_id),
@@ -109,8 +110,8 @@ class Recalling(Stage):
         return without_erased(plan, self.run.ownership.marks, self.run.accepted.request.user_id)
 
     def _chosen(self, related: Sequence[RecalledTurn], memory: Sequence[KeptTurn]) -> tuple[RecalledTurn, ...]:
-        """In the order of time."""
+        """In the order of time, and nothing of what this request replaces."""
         request = self.run.accepted.request
-        known = {request.request_id, *(turn.request_id for turn in memory)}
+        known = {request.request_id, *request.replaces, *(turn.request_id for turn in memory)}
         others = [turn for turn in related if turn.request_id not in known]
         return tuple(sorted(others[: self._recall.count(request)], key=lambda turn: turn.asked_at))

@@ -16,6 +16,8 @@ from app.search.identity import EmbedderMark
 from app.search.milvus.connection import COLLECTION_NOT_FOUND, Milvus
 from app.search.rows import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES
 from app.search.vector_store import IndexAwayError, IndexMismatchError, IndexRefusedError, SearchError
+from app.wire.ids import MAX_REQUEST_ID_LENGTH
+from app.wire.request import MAX_REPLACED
 
 TEXT_FIELDS = {
     "user_id": MAX_NAME_BYTES,
@@ -31,7 +33,7 @@ _LOAD_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a collection supports. `lite`: milvus-lite serves it. `asked_at`: its rows have that field.
+    """What a collection supports. `lite`: milvus-lite serves it. `asked_at`, `replaces`: its rows have that field.
 
     `embedder` is None for a collection from a version that did not store it. `stored_as` is the collection's own name
     if the name in use is an alias.
@@ -41,6 +43,7 @@ class Layout:
     full_text: bool
     lite: bool
     asked_at: bool
+    replaces: bool
     embedder: EmbedderMark | None
     stored_as: str
 
@@ -96,6 +99,7 @@ async def read_layout(milvus: Milvus, name: str, dimension: int | None, version:
         full_text="sparse" in outputs,
         lite=version.startswith("milvus_lite"),
         asked_at="asked_at" in fields,
+        replaces="replaces" in fields,
         embedder=EmbedderMark.read(properties),
         stored_as=str(described.get("collection_name") or name),
     )
@@ -141,6 +145,13 @@ def _schema(dimension: int, *, full_text: bool) -> Any:
         schema.add_field(field, DataType.VARCHAR, max_length=max_length)
     schema.add_field("created_at", DataType.INT64)
     schema.add_field("asked_at", DataType.INT64)
+    schema.add_field(
+        "replaces",
+        DataType.ARRAY,
+        element_type=DataType.VARCHAR,
+        max_capacity=MAX_REPLACED,
+        max_length=MAX_REQUEST_ID_LENGTH,
+    )
     schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=dimension)
     if full_text:
         schema.add_field("sparse", DataType.SPARSE_FLOAT_VECTOR)

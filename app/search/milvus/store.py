@@ -50,9 +50,10 @@ class MilvusStore:
         self._layout = await open_collection(self._milvus, self._collection, identity, embedder.dimension)
 
     async def upsert(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        if self._layout is not None and not self._layout.asked_at:
-            rows = [{name: value for name, value in row.items() if name != "asked_at"} for row in rows]
-        await self._milvus.call("upsert", self._collection, list(rows))
+        layout = self._layout
+        lacks = () if layout is None else [name for name in ("asked_at", "replaces") if not getattr(layout, name)]
+        written = [{name: value for name, value in row.items() if name not in lacks} for row in rows]
+        await self._milvus.call("upsert", self._collection, written)
 
     async def erase(self, scope: Scope, until_ms: int, ended_ms: int) -> None:
         about = partial(turns_where, scope.user_id, conversation_id=scope.conversation_id)
@@ -87,6 +88,17 @@ class MilvusStore:
         where = f"turn_id in [{', '.join(map(literal, turn_ids))}]"
         rows: list[dict[str, Any]] = await self._milvus.call(
             "query", self._collection, filter=where, output_fields=["turn_id", "role", "text"]
+        )
+        return rows
+
+    async def replacements(self, user_id: str, request_ids: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        if self._layout is None or not self._layout.replaces:
+            return ()
+        named = f"array_contains_any(replaces, [{', '.join(map(literal, request_ids))}])"
+        where = f"{turns_where(user_id)} and {named}"
+        fields = ["turn_id", "conversation_id", "asked_at", "replaces"]
+        rows: list[dict[str, Any]] = await self._milvus.call(
+            "query", self._collection, filter=where, output_fields=fields
         )
         return rows
 

@@ -57,6 +57,11 @@ class SqliteStore(Store):
         query = "SELECT row FROM turns WHERE name = ? AND turn_id IN (SELECT value FROM json_each(?))"
         return [json.loads(text) for (text,) in self._file.execute(query, (self._name, json.dumps([*turn_ids])))]
 
+    async def replacements(self, user_id: str, request_ids: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        query = "SELECT row FROM turns WHERE name = ? AND user_id = ?"
+        rows = [json.loads(text) for (text,) in self._file.execute(query, (self._name, user_id))]
+        return [row for row in rows if {*request_ids} & {*row.get("replaces", ())}]
+
     async def close(self) -> None:
         if self._opened is not None:
             self._opened.close()

@@ -35,8 +35,11 @@ async def search(
     role: Literal["user", "assistant"] | None = None,
     since: int | None = None,
     until: int | None = None,
+    include_replaced: bool = False,
 ) -> Response:
-    """Search the user's history by meaning and by words; times are Unix milliseconds."""
+    """Search the user's history by meaning and by words; times are Unix milliseconds. With `include_replaced` turns are
+    found, too, in whose place others stand; `replaced_by` is the latest of these.
+    """
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
     gateway.limits.admit_lookup(identity)
@@ -54,6 +57,7 @@ async def search(
         until=until,
         erased_at=gateway.erasures.of(Scope(identity.user_id)),
         erased=gateway.erasures.under_way(identity.user_id),
+        include_replaced=include_replaced,
     )
     hits = await while_connected(request, gateway.searching.search(query))
     return json_response({"query": text, "hits": [hit for hit in hits if not gateway.erasures.cover(hit)]})

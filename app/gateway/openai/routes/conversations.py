@@ -164,4 +164,5 @@ def _as_json(turn: Turn) -> dict[str, Any]:
         "model_version": turn.model_version,
         "created_at": turn.created_at,
         "timing": turn.timing,
+        "replaces": turn.hides,
     }

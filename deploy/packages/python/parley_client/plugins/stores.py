@@ -69,7 +69,8 @@ class Store(Protocol):
     """Each worker has two, gateways and commands that search have one; they share what is stored.
 
     A row is a dictionary: `turn_id` (its key), `user_id`, `conversation_id`, `role` (`user` or `assistant`), `text`,
-    `tenant`, `model_version` (texts), `created_at`, `asked_at` (Unix milliseconds), `embedding` (floats, length 1).
+    `tenant`, `model_version` (texts), `created_at`, `asked_at` (Unix milliseconds), `embedding` (floats, length 1); for
+    a store that has `replacements` also `replaces` (request ids).
     """
 
     def __init__(self, options: StoreOptions) -> None:
@@ -97,6 +98,12 @@ class Store(Protocol):
     async def fetch(self, turn_ids: Sequence[str]) -> Sequence[Mapping[str, Any]]:
         """Those of these rows that exist, in any order."""
         raise NotImplementedError
+
+    async def replacements(self, user_id: str, request_ids: Sequence[str]) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002
+        """The user's rows whose `replaces` has one of these ids, in any order. Without this method searches find the
+        turns that edits and other answers have replaced.
+        """
+        return ()
 
     async def close(self) -> None:
         """Nothing is called any more."""
