@@ -61,6 +61,7 @@ class Consent:
 @click.option("--until", type=Moment(), help="Only before this time.")
 @click.option("--tenant", help="Only this tenant; '' for turns without one.")
 @click.option("--model", help="Only answers of this model, or this version of one.")
+@click.option("--include-replaced", is_flag=True, help="Also turns in whose place a later version stands.")
 @click.option("--users", type=click.File("rb"), help="Only users in this file, an id a line.")
 @click.option("--by", type=click.Choice(["conversation", "turn"]), default="conversation", help="What a line is.")
 @click.option("--requests", "asked", metavar="MODEL", help="Write requests that ask MODEL the same again.")
@@ -68,8 +69,8 @@ def export(file: IO[bytes], users: IO[bytes] | None, by: str, asked: str | None,
     """Write past turns to FILE (standard output) as lines of {"messages": [...]}, as trainers read them.
 
     Only tenants with `training = true` in the policy file are exported; without one, nothing. Left out are erased
-    turns, answers that did not end in `stop`, answers with calls of tools, and those that repeat another one. Private
-    values that the guard has found are placeholders.
+    turns, those that an edit or another answer has replaced, answers that did not end in `stop`, answers with calls of
+    tools, and those that repeat another one. Private values that the guard has found are placeholders.
 
     With --requests MODEL each line is a request that asks MODEL again, with the turns before it in its conversation:
     `parley export --requests small | parley send - --at-once 16`. These stay with Parley, so they need no consent; the
@@ -139,11 +140,11 @@ async def _export(
     done = _Exported()
     with _complete(lambda: done.lines):
         kept = await guard_secrets(settings)
-        async for partition, turns in stored_turns(settings, choice):
-            secret = kept.get(partition) or secrets.token_bytes(32)
+        async for stored in stored_turns(settings, choice):
+            secret = kept.get(stored.partition) or secrets.token_bytes(32)
             wanted = []
-            for turn in turns:
-                if why := _left_out(turn, consent):
+            for turn in stored.turns:
+                if why := _left_out(turn, consent) or ("that were replaced" if stored.has_later(turn) else None):
                     done.left_out[why] += 1
                 else:
                     wanted.append(await _hidden(turn, secret, hide))

@@ -28,13 +28,14 @@ async def past_requests(
     topic = settings.topic("requests")
     await check_model(settings, (await partitions_of(settings.cluster, [topic]))[topic], model)
     async with erasures_from_now(settings) as erasures:
-        async for _, turns in stored_turns(settings, choice, _context_ms(settings)):
+        async for stored in stored_turns(settings, choice, _context_ms(settings)):
             before: dict[tuple[str, str], deque[Turn]] = {}
-            for turn in turns:
+            for turn in stored.turns:
                 earlier = before.setdefault(
                     (turn.user_id, turn.conversation_id), deque(maxlen=settings.conversation_turns)
                 )
                 is_chosen = choice.includes(turn) and (users is None or turn.user_id in users)
+                is_chosen = is_chosen and not stored.has_later(turn)
                 if (
                     is_chosen
                     and _can_be_asked_again(turn)

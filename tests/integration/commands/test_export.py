@@ -134,3 +134,22 @@ async def test_private_values_are_looked_for_where_nothing_has_looked_yet(
     ((first, _),), done = await exported(terminal, masking)
     assert "ann@example.org" not in done.out
     assert first["content"].startswith("I am <EMAIL_ADDRESS_")
+
+
+async def test_what_a_later_version_has_replaced_is_left_out(settings: Settings, terminal: Terminal) -> None:
+    await write(
+        settings,
+        turn("ann", "1", "first", "a", NOW - 9),
+        turn("ann", "2", "second", "a", NOW - 8),
+        turn("ann", "3", "third", "a", NOW - 7),
+        turn("bob", "2", "of bob", "a", NOW - 7),
+        turn("ann", "e", "edited", "b", NOW - 1, conversation_id="default~1", replaces=("2", "3")),
+        turn("ann", "f", "erased", "b", NOW - 1, conversation_id="default~2", replaces=("1",)),
+        turn("ann", "g", "stopped", "", NOW - 1, conversation_id="default~3", replaces=("1",)),
+        erased={Scope("ann", "default~2"): NOW},
+    )
+    lines, done = await exported(terminal, EVERYBODY, "--until", "0h")
+    assert sorted(lines, key=str) == sorted([said("first", "a"), said("edited", "b"), said("of bob", "a")], key=str)
+    assert "2 that were replaced" in done.err
+    lines, _ = await exported(terminal, EVERYBODY, "--include-replaced")
+    assert {one["content"] for line in lines for one in line} >= {"first", "second", "third", "edited"}

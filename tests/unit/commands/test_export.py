@@ -10,11 +10,10 @@ from importlib import import_module
 import pytest
 
 from app.commands.export import listed_users
-from app.commands.stored_turns import TurnFilter
+from app.commands.stored_turns import StoredTurns, TurnFilter
 from app.commands.terminal import WrongUseError
 from app.policy.file import NO_POLICY
 from app.settings import Settings
-from app.wire.turn import Turn
 
 command = import_module("app.commands.export")
 
@@ -46,8 +45,8 @@ def test_an_export_that_is_cancelled_says_that_its_file_is_incomplete(
     async def no_secrets(_settings: object) -> dict[int, bytes]:
         return {}
 
-    async def hangs(*_: object) -> AsyncIterator[tuple[int, list[Turn]]]:
-        yield 0, []
+    async def hangs(*_: object) -> AsyncIterator[StoredTurns]:
+        yield StoredTurns(0, (), frozenset())
         await asyncio.Event().wait()
 
     async def cancelled() -> None:
