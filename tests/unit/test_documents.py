@@ -36,16 +36,16 @@ LONGEST_LINE = 180
 
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
-    "CHANGELOG.md": 398,
+    "CHANGELOG.md": 412,
     "CONTRIBUTING.md": 2_692,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 480,
-    "app/gateway/README.md": 2_048,
+    "app/gateway/README.md": 2_055,
     "app/gateway/openai/README.md": 1_520,
     "app/reader/README.md": 350,
     "app/tools/README.md": 600,
-    "app/wire/README.md": 1_795,
+    "app/wire/README.md": 1_810,
     "deploy/connect/README.md": 670,
     "deploy/packages/README.md": 165,
     "deploy/packages/conformance/README.md": 250,
@@ -61,7 +61,7 @@ BUDGETS = {
     "docs/edge.md": 380,
     "docs/engines.md": 1_440,
     "docs/errors.md": 500,
-    "docs/forks.md": 270,
+    "docs/forks.md": 435,
     "docs/foreign-records.md": 1_600,
     "docs/guard.md": 1_040,
     "docs/models.md": 820,
