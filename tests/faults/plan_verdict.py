@@ -49,7 +49,10 @@ def is_as_decided(plan: Plan, answer: Answer, turn: Turn, *, paced: bool) -> boo
 
 
 def wrong_repeats(plans: Mapping[Key, Plan], rule: ReaderRule, asked: Mapping[Key, dict]) -> Iterator[Key]:
-    """Answers from the response cache that are not the whole answer to an equal request of the same user."""
+    """Answers from the response cache that are not the whole answer to an equal request of the same user, or that is
+    what a request before them has rolled back.
+    """
+    order = {key: place for place, key in enumerate(asked)}
     for key, plan in plans.items():
         if plan.cached is None or key not in rule.answers:
             continue
@@ -57,6 +60,9 @@ def wrong_repeats(plans: Mapping[Key, Plan], rule: ReaderRule, asked: Mapping[Ke
         if source is None or _question(asked.get(key)) != _question(asked.get((key[0], plan.cached))):
             yield key
             continue
+        ended = plans.get((key[0], plan.cached))
+        if ended is not None and ended.rolled_back and order[key] >= order.get((key[0], ended.superseded or ""), 0):
+            yield key
         # The owner that resumes one of the two may choose another model for it if nothing was decided before.
         versions = {event.model_version for event in (*answer.segments, *source.segments)}
         # What is no part of the source was generated, and is not free.

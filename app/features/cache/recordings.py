@@ -6,7 +6,7 @@ the user, or the tenant with `scope = "tenant"`. Only deterministic requests are
 with a seed.
 
     RUNNING --end `stop`, `length` or `tool_calls`--> COMPLETE --`ttl_s`--> gone
-       '------ any other end, or an erasure --------> ABANDONED
+       '------ any other end, a stop, an erasure ----> ABANDONED
 
 The first request of a key is the leader: its events are recorded as the engine produces them. Equal requests follow the
 recording from its beginning, at once if that is complete. A follower whose recording is abandoned generates the rest by

@@ -66,10 +66,14 @@ class Cached(Stage):
 
     async def _recorded(self, key: bytes, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
         with self._recordings.recording(key, self.run.accepted.request, job) as recording:
-            async with aclosing(self._paid(job, then)) as events:
-                async for event in events:
-                    recording.add(event)
-                    yield event
+            try:
+                async with aclosing(self._paid(job, then)) as events:
+                    async for event in events:
+                        recording.add(event)
+                        yield event
+            finally:
+                if self.run.inflight.stop.reason is not None:  # a later request may roll back what is whole here
+                    recording.abandon()
 
     async def _repeated(self, job: Job, recording: Recording, then: Generate) -> AsyncGenerator[StreamEvent, None]:
         """The recording. If that breaks off, the rest is generated behind what has passed; the answer is not free."""
