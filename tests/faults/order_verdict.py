@@ -118,7 +118,12 @@ def _of_earlier(key: Key, one: _Asked, earlier: list[tuple[Key, _Asked]], *, kno
     if one.rule in _ENDS and running:
         yield f"{running} went on behind {key}"
     if one.rule in _ENDS and one.begun is not None:
-        late = [name for name, other in earlier if other.end_at is None or other.end_at > one.begun]
+        late = [
+            name
+            for name, other in earlier
+            if (other.end_at is None or other.end_at > one.begun)
+            and not _is_rejected(other)  # it has no turn to wait for
+        ]
         yield from (f"{key} has begun before the end of {name}" for name in late)
 
 
@@ -138,7 +143,8 @@ def _of_its_end(key: Key, one: _Asked, asked: Mapping[Key, _Asked], turn: Turn |
         yield f"{key} was rolled back by {plan.superseded}, which does not do that"
     if not one.told:
         yield f"{key} was superseded, and nobody was told"
-    if end is None or (end.type is EventType.DONE and end.finish_reason is not FinishReason.CANCELLED):
+    ends = {FinishReason.CANCELLED} | ({FinishReason.FILTERED} if plan.filtered is not None else set())
+    if end is None or (end.type is EventType.DONE and end.finish_reason not in ends):
         yield f"{key} was superseded and ended as {None if end is None else end.finish_reason}"
     if end is not None and end.type is EventType.DONE and end.usage is None:
         yield f"{key} was superseded and nobody pays for it"

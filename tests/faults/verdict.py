@@ -263,15 +263,16 @@ def judge_records(
     has_met: HasMet = lambda _user, _turn: False,
     topics: ToolTopics | None = None,
     masks: Masks = lambda _user, _values: NO_MASK,
+    private: Mapping[Key, Sequence[PrivateValue]] = MappingProxyType({}),
     slept: Mapping[Key, Mapping[str, int]] = MappingProxyType({}),
     timed: Collection[Key] = (),
     agents: Mapping[str, AgentRules] = MappingProxyType({}),
 ) -> Verdict:
     """`erased`: when the last mark stood that is about a conversation, None without one; `has_met`: whether an erasure
-    has met a recalled turn; `masks` hide values from the model; `slept`: answers of which `waits` tells, and since when
-    for each call; `timed`: requests that slept until their time. Workers that are `mixed` do not serve the same
-    models, so before its first token an answer may be routed anew; one that is cancelled before it names the
-    default model, if its own is not here.
+    has met a recalled turn; `masks` hide values from the model, `private` are those that rows name; `slept`: answers of
+    which `waits` tells, and since when for each call; `timed`: requests that slept until their time. Workers that are
+    `mixed` do not serve the same models, so before its first token an answer may be routed anew; one that is cancelled
+    before it names the default model, if its own is not here.
     """
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
@@ -310,7 +311,7 @@ def judge_records(
     verdict.wrong_plans += wrong_memories(verdict.ever_recalled, written)
     _judge_order(asked, written, verdict)
     if paced:
-        judge_texts(asked, rule, written, settings, erased, topics, verdict, masks, slept)
+        judge_texts(asked, rule, written, settings, erased, topics, verdict, masks, private, slept)
         verdict.changed += [key for key in asked if key in rule.answers and not is_split(asked[key], rule.answers[key])]
     return verdict
 
@@ -430,11 +431,13 @@ def _has_grown(before: Plan, plan: Plan) -> bool:
     generated, or a later request ends the answer, and all else is as it was decided.
     """
     cached = before.cached if plan.cached is None else plan.cached
-    same = msgspec.structs.replace(plan, private=before.private, flagged=before.flagged, filtered=None, cached=cached)
+    same = msgspec.structs.replace(plan, cached=cached)
+    if before.filtered is None:  # the guard finds nothing more behind what it has blocked
+        same = msgspec.structs.replace(same, private=before.private, flagged=before.flagged, filtered=None)
     if before.superseded is None or (plan.rolled_back and not before.rolled_back):
         same = msgspec.structs.replace(same, superseded=before.superseded, rolled_back=before.rolled_back)
     is_more = {*(before.private or ())} <= {*(plan.private or ())} and {*before.categories} <= {*plan.categories}
-    return before.filtered is None and same == before and is_more
+    return same == before and is_more
 
 
 def _end_of(event: TokenEvent) -> tuple[object, ...]:

@@ -62,6 +62,8 @@ class Load:
     """Share of requests that ask for related older turns."""
     same: float = 0.0
     """Share of requests that a user repeats, each in a conversation of its own."""
+    same_in: int = 0
+    """How many conversations these share, each request with its whole context; 0 for one each."""
     failing: float = 0.0
     """Share of requests in which a model fails: once in each process, or, of the default model, always at one token."""
     reasoning: float = 0.0
@@ -79,6 +81,8 @@ class Load:
     busy: float = 0.0
     """Share of requests with a word of `while_busy`; of the others a third would speak for ever until one ends them."""
     busy_words: tuple[str, ...] = ("reject", "interrupt", "rollback")
+    best_of: float = 0.0
+    """Share of requests of whose answers the best is wanted; those that call tools over Kafka cannot be."""
     forks: float = 0.0
     """Share of requests beside which later ones begin conversations as copies up to them, or as copies of copies."""
     results: float = 0.0
@@ -114,7 +118,7 @@ class Sending:
             request |= {"reasoning_effort": "high"} if self._drawn(load.reasoning) else {}
             request = self._whole_of(self._talk_of(request))
             request = {**self._conversation_of(), **request}
-            request |= self._busy_of()
+            request |= self._busy_of() | self._candidates_of(request)
             request |= {} if load.tenant is None else {"tenant": load.tenant}
             if self.random.random() < load.pauses:
                 paused += 2.5 * self.simulation.conditions.ttl_s
@@ -129,7 +133,7 @@ class Sending:
                 self.simulation.deadly.add((user, f"r{number}"))
             if self._drawn(load.failing):
                 # The verdict does not follow a takeover among rounds of calls.
-                always = "tool_mode" not in request and self.random.random() < 0.5
+                always = "tool_mode" not in request and self.random.random() < 0.5 and self.simulation.conditions.routed
                 self.simulation.failing[user, f"r{number}"] = always
             if self.random.random() < load.huge:
                 self.after(at, partial(self.append, "requests", user, b"x" * (MAX_RECORD_BYTES - 100)))
@@ -246,7 +250,7 @@ class Sending:
         return {**request, "messages": said, "continue_conversation": True}
 
     def _whole_of(self, request: dict[str, object]) -> dict[str, object]:
-        if "prompt" not in request or not self._drawn(self.load.whole):
+        if request.get("prompt") is None or not self._drawn(self.load.whole):
             return request
         said = [{"role": "user", "content": request.pop("prompt")}]
         return {**request, "messages": said}
@@ -269,6 +273,10 @@ class Sending:
             return {"while_busy": self.random.choice(self.load.busy_words)}
         return {"max_tokens": 100_000} if self.random.random() < 1 / 3 else {}
 
+    def _candidates_of(self, request: dict[str, object]) -> dict[str, object]:
+        may_have = "tool_mode" not in request and "agent" not in request
+        return {"best_of": self.random.randint(2, 3)} if may_have and self._drawn(self.load.best_of) else {}
+
     def _drawn(self, share: float) -> bool:
         return bool(share) and self.random.random() < share
 
@@ -276,7 +284,10 @@ class Sending:
         if not self._drawn(self.load.same):
             return {}
         same = {"prompt": "the same question", "max_tokens": self.load.tokens, "temperature": 0}
-        return {**same, "conversation_id": f"c{number}"}
+        if not self.load.same_in:
+            return {**same, "conversation_id": f"c{number}"}
+        said = [{"role": "user", "content": same["prompt"]}]
+        return {**same, "prompt": None, "messages": said, "conversation_id": f"c{number % self.load.same_in}"}
 
     def _timer_of(self, at: float) -> dict[str, object]:
         if not self._drawn(self.load.timers):

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from aiokafka import TopicPartition
+
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.partition import Partition, State
 from app.delivery.partitions import Partitions
@@ -100,7 +102,7 @@ class Process:
         fails: Fails = lambda _version, _job: None,
         reads_late: bool = False,
         skew: float = 0.0,
-        is_deadly: Callable[[Job], bool] = lambda _job: False,
+        is_deadly: Callable[[Process, Job], bool] = lambda _process, _job: False,
         on_death: Callable[[str], None] = lambda _name: None,
     ) -> None:
         self.name = name
@@ -146,6 +148,12 @@ class Process:
     @property
     def partitions(self) -> list[Partition]:
         return [*self.worker.partitions.all.values()] if hasattr(self, "worker") else []
+
+    def is_superseded(self, number: int) -> bool:
+        """Whether another owner's fence stands behind this one's: what it does for the partition reaches nobody."""
+        epoch = next((one.ownership.epoch for one in self.partitions if one.number == number), -1)
+        log = self.broker.log(TopicPartition("tokens", number))
+        return any(one.offset > epoch and one.visible and b'"fence"' in (one.value or b"") for one in log.entries)
 
     def kill(self) -> None:
         """Kill -9."""
@@ -195,7 +203,8 @@ class Process:
 
     def _submitted(self, jobs: Sequence[Job]) -> None:
         """The engine has these now; a deadly one ends the process before its first token."""
-        if any(map(self._is_deadly, jobs)):
+        deadly = [self._is_deadly(self, job) for job in jobs]
+        if any(deadly):
             self.broker.world.after(0.5 / self.settings.paced_tokens_per_s, self._die)
 
     def _die(self) -> None:

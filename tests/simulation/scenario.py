@@ -154,6 +154,12 @@ def _some_policy(chance: random.Random) -> Policy:
     return Policy(routes=tuple(chance.sample(routes, chance.randint(1, 3))), fallback=fallback, cache=cache)
 
 
+def _key_of(job: Job) -> Key:
+    """Candidates of a best answer (app/features/best_of.py) are its request's."""
+    user, _, name = job.id.rpartition("/")
+    return user, name.partition("#")[0]
+
+
 class Simulation:
     def __init__(
         self,
@@ -202,15 +208,18 @@ class Simulation:
         self.askers = SimAskers(seed, self.broker, partitions) if conditions.agents and load.tools else None
         Sending(self, load).begin()
 
-    def _is_deadly(self, job: Job) -> bool:
-        user, request_id = job.id.rsplit("/", 1)
+    def _is_deadly(self, process: Process, job: Job) -> bool:
+        user, request_id = _key_of(job)
         prompt = bytes(token % 256 for token in job.prompt)
         if SECRET in prompt:
             self.told_secrets.add((user, request_id))
         questions = {f"r{number.decode()}" for number in _QUESTION.findall(prompt)}
         digest = BytePrompts().of_ids(prompt).digest
         self.prompts.setdefault((user, request_id), {})[digest] = questions
-        self.read_at[(user, request_id), digest] = int(self.world.now * 1000)
+        if not process.is_superseded(
+            partition_for(user, self.partitions)
+        ):  # one that was suspended knows of no erasure
+            self.read_at[(user, request_id), digest] = int(self.world.now * 1000)
         return (user, request_id) in self.deadly
 
     @property
@@ -276,12 +285,11 @@ class Simulation:
         failed: set[Key] = set()
 
         def fails(version: str, job: Job) -> int | None:
-            user, _, request_id = job.id.rpartition("/")
-            key = (user, request_id)
+            key = _key_of(job)
             if key not in self.failing:
                 return None
             if self.failing[key]:
-                return crc32(request_id.encode()) % 4 if version == VERSION else None
+                return crc32(key[1].encode()) % 4 if version == VERSION else None
             if key in failed:
                 return None
             failed.add(key)

@@ -1,0 +1,131 @@
+"""What a word of `while_busy` does to an answer in which a feature of the policy takes part; that storms can fail."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from app.answering.kept import Kept
+from app.answering.run import Run
+from app.delivery.resume import recovery
+from app.features import busy, steering
+from app.features.busy import ConversationOrder
+from app.features.cache import recordings
+from app.features.guard.turns import Asker
+from app.policy.file import CacheRules, Policy
+from app.policy.guard_rules import GuardRules
+from app.wire.event import PLAN
+from models.interface.generation import FinishReason
+from tables.tool_calls import ToolRounds
+from tests.simulation.busy_features import (
+    busy_best_of_storm,
+    busy_cache_storm,
+    busy_fallback_storm,
+    busy_features_storm,
+    busy_guard_storm,
+    busy_tools_storm,
+)
+from tests.simulation.judges import FickleJudges
+from tests.simulation.mutant import Mutant, find_broken_promise
+from tests.simulation.scenario import Conditions, Simulation
+from tests.simulation.test_directed import Course
+from tests.simulation.test_feature_mutants import _without
+
+JUDGED = Policy(cache=CacheRules(ttl_s=30), guard=GuardRules(answer={"banned": "block"}, on_failure="closed"))
+SAME: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "the same question"}],
+    "temperature": 0,
+    "max_tokens": 10,
+}
+
+
+def _plans(course: Course, request_id: str) -> list[dict[str, Any]]:
+    notices = (event.notice for event in course.events(request_id) if event.notice is not None)
+    return [one.details or {} for one in notices if one.code == PLAN]
+
+
+async def _judges_slowly(
+    _judges: FickleJudges, _texts: Sequence[str], _of: frozenset[str], _asker: Asker
+) -> frozenset[str]:
+    await asyncio.sleep(1.0)
+    return frozenset()
+
+
+@pytest.mark.parametrize("word", ["interrupt", "rollback"])
+def test_an_answer_that_ends_while_it_is_judged_is_not_repeated(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache had it whole: who rolls it back and asks again got it once more."""
+    monkeypatch.setattr(FickleJudges, "categories_of", _judges_slowly)
+    course = Course(JUDGED, Conditions(moderated=True))
+    course.send(1.0, request_id="r1", **SAME)
+    course.send(2.6, request_id="r2", while_busy=word, **SAME)
+    course.run()
+    assert _plans(course, "r1")[-1]["superseded"] == "r2"
+    assert all("cached" not in plan for plan in _plans(course, "r2"))
+
+
+STORMS: dict[str, Callable[[int], Simulation]] = {
+    "tools": busy_tools_storm,
+    "guard": busy_guard_storm,
+    "cache": busy_cache_storm,
+    "best_of": busy_best_of_storm,
+    "fallback": busy_fallback_storm,
+}
+BROKEN: dict[str, tuple[Any, str, Any]] = {
+    "reject": (busy, "_is_rejected", lambda *_: False),
+    "interrupt": (ConversationOrder, "_end_lane", lambda *_: None),
+    "rollback": (Run, "stores", property(lambda run: run.accepted.request.store)),
+}
+
+
+@pytest.mark.parametrize("feature", STORMS)
+@pytest.mark.parametrize("word", BROKEN)
+def test_a_word_that_is_not_obeyed_is_found(feature: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, name, broken = BROKEN[word]
+    find_broken_promise(f"{word} is not obeyed", Mutant(owner, name, broken, STORMS[feature]), monkeypatch)
+
+
+def _adds_whatever_its_end(stage: steering.Steered, kept: Kept) -> Kept:
+    """As if one that the guard has blocked added its words, too."""
+    into = stage._into
+    rounds = into.calls.decided(into.key) if into is not None and into.waits else None
+    if into is None or rounds is None:
+        return kept
+    change = into.calls.decide(into.key, rounds.with_words(steering._words_of(stage.run.accepted.request)))
+    return dataclasses.replace(kept, row=None).with_change(change)
+
+
+_NOTE = recovery.with_notice
+
+
+def _forgets_back(*arguments: Any) -> Any:
+    former = _NOTE(*arguments)
+    return dataclasses.replace(former, plan=replace(former.plan, rolled_back=False))
+
+
+MUTANTS: dict[str, Mutant] = {
+    "words go into no prompt": Mutant(ToolRounds, "with_words", lambda rounds, _words: rounds, busy_tools_storm),
+    "calls of an ended answer have no results": Mutant(
+        ToolRounds, "without_results", lambda rounds, _content: rounds, busy_tools_storm
+    ),
+    "blocked words go into an answer": Mutant(steering.Steered, "leave", _adds_whatever_its_end, busy_features_storm),
+    "a next owner forgets that the guard has ended an answer": Mutant(
+        recovery, "with_notice", _without("filtered"), busy_guard_storm
+    ),
+    "an answer that was cut short is repeated": Mutant(
+        recordings, "_COMPLETE", recordings._COMPLETE | {FinishReason.CANCELLED}, busy_cache_storm
+    ),
+    "a next owner forgets where another model took over": Mutant(
+        recovery, "with_notice", _without("from_index"), busy_fallback_storm
+    ),
+    "a next owner remembers what is rolled back": Mutant(recovery, "with_notice", _forgets_back, busy_fallback_storm),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_broken_promise(mutant, MUTANTS[mutant], monkeypatch)
