@@ -12,6 +12,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from tests.one_maker import one_maker
+
 RELEASE = "llama-cpp-python==0.3.36"
 FOLDER = Path(__file__).parents[1] / "build" / "llama.cpp"
 SERVER = "llama-server"
@@ -33,6 +35,11 @@ def program(name: str) -> Path:
 
 def build(name: str) -> Path:
     """Raises `SkippedError` with one line where that cannot be done."""
+    with one_maker(FOLDER):
+        return _built(name)
+
+
+def _built(name: str) -> Path:
     if program(name).exists():
         return program(name)
     if missing := [tool for tool in ("cmake", "c++") if shutil.which(tool) is None]:

@@ -6,6 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tests.one_maker import one_maker
+
 NODE, NPM = shutil.which("node"), shutil.which("npm")
 
 
@@ -13,7 +15,8 @@ def installed(folder: Path) -> Path:
     """The packages of a folder with a `package-lock.json`, installed there where they are not yet."""
     packages = folder / "node_modules"
     lock = packages / ".package-lock.json"
-    if not lock.exists() or lock.stat().st_mtime < (folder / "package-lock.json").stat().st_mtime:
-        command = [str(NPM), "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=240)
+    with one_maker(packages):
+        if not lock.exists() or lock.stat().st_mtime < (folder / "package-lock.json").stat().st_mtime:
+            command = [str(NPM), "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+            subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=240)
     return packages

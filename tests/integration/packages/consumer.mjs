@@ -21,7 +21,11 @@ seen.rest = ''
 for await (const update of parley.follow(following.requestId, { after: 6 })) seen.rest += update.event.text ?? ''
 
 const endless = await parley.ask({ prompt: 'endless', max_tokens: 100_000 })
-for await (const update of endless) if (update.answer.tokens.length === 5) await parley.cancel(endless.requestId)
+let asked = false // an event has several tokens at times
+for await (const update of endless) {
+  if (!asked && update.answer.tokens.length >= 5) await parley.cancel(endless.requestId)
+  asked ||= update.answer.tokens.length >= 5
+}
 seen.cancelled = endless.answer.end.finish_reason
 
 const id = newRequestId()

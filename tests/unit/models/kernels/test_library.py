@@ -16,6 +16,7 @@ from models.compute.fused import lean
 from models.compute.kernel_forward import KernelForward
 from models.kernels import library, target
 from models.kernels.schemas import KERNELS
+from tests.one_maker import one_maker
 from tests.unit.models import tiny
 from tests.unit.models.kernels.test_bits import BITS
 
@@ -62,13 +63,14 @@ def compiled(kernels, tmp_path_factory):
     kind, empty = target.kinds()[-1].name, tmp_path_factory.mktemp("empty")
     cache = ROOT / "build" / "kernels" / library.version(kind)
     log = cache / "log"
-    if not log.is_file():
-        shutil.rmtree(cache.parent, ignore_errors=True)
-        environment = os.environ | {"XDG_CACHE_HOME": str(cache), target.KIND: kind}
-        command = [sys.executable, "-W", "ignore", "-c", COMPILE, str(empty)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert not done.returncode, done.stderr
-        log.write_text(done.stdout)
+    with one_maker(cache.parent):
+        if not log.is_file():
+            shutil.rmtree(cache.parent, ignore_errors=True)
+            environment = os.environ | {"XDG_CACHE_HOME": str(cache), target.KIND: kind}
+            command = [sys.executable, "-W", "ignore", "-c", COMPILE, str(empty)]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            assert not done.returncode, done.stderr
+            log.write_text(done.stdout)
     (file,) = (cache / "parley").iterdir()
     return Compiled(kind, cache, file, log.read_text())
 
