@@ -52,6 +52,8 @@ async def test_another_answer_hides_what_followed_and_what_follows_it_stays_with
     body = (await asked.value).post_data_json
     assert "prompt" not in body
     assert body["from"]["index"] == 0
+    assert len(body["replaces"]) == 2
+    assert body["replaces"][0] == body["from"]["request_id"]
     await expect(questions).to_have_text(["first question"])
     await expect(page.locator(".count")).to_have_text("2/2")
     await stop(page)

@@ -21,6 +21,8 @@ const APPROVALS_MS = 2000
 const GO_ON = 'Please go on.'
 // As many as a worker remembers by default.
 const MOST_TURNS = 10
+// As many as a request may name.
+const MOST_REPLACED = 100
 const SENT = 'Sent; the answer is being made.'
 const TOLD: Record<when.WhileBusy, string> = {
   queue: 'Sent; it is answered when the answer above is there.',
@@ -245,7 +247,7 @@ export class Talk {
     if (relation.kind === 'again') return this.askInPlace(turn, newId(relation))
     const { conversationId, requestId } = turn.last
     const isLast = this.end === turn
-    const fork = { from: { conversation_id: conversationId, request_id: requestId }, prompt: GO_ON }
+    const fork = { from: { conversation_id: conversationId, request_id: requestId }, prompt: GO_ON, replaces: this.replacedFrom(turn, 1) }
     await this.send(turn.prompt, isLast ? conversationId : forkOf(conversationId), isLast ? { prompt: GO_ON } : fork, newId(relation))
   }
 
@@ -271,13 +273,21 @@ export class Talk {
     const from = { conversation_id: conversationId, request_id, index: 0 }
     const messages = [...messagesOf(shown.slice(0, at)), { role: 'user', content: prompt || turn.prompt }]
     const context = isKnown ? { from, ...(prompt ? { prompt } : {}) } : { messages }
-    await this.send(prompt || turn.prompt, forkOf(conversationId), context, requestId)
+    await this.send(prompt || turn.prompt, forkOf(conversationId), { ...context, replaces: this.replacedFrom(turn) }, requestId)
   }
 
   /** Another answer that begins as this one, up to the token with this index. */
   private async askWithin(turn: TurnView, { conversationId, requestId }: ShownAnswer, index: number): Promise<void> {
     const from = { conversation_id: conversationId, request_id: requestId, index }
-    await this.send(turn.prompt, forkOf(conversationId), { from }, newId({ kind: 'again', of: requestId }))
+    const again = newId({ kind: 'again', of: requestId })
+    await this.send(turn.prompt, forkOf(conversationId), { from, replaces: this.replacedFrom(turn) }, again)
+  }
+
+  /** The requests of the turn and of what is shown behind it: what a version that begins there replaces. */
+  private replacedFrom(turn: TurnView, behind = 0): string[] {
+    const shown = this.turns.shown
+    const answers = shown.slice(shown.indexOf(turn) + behind).flatMap((one) => one.answers)
+    return answers.map((one) => one.requestId).slice(0, MOST_REPLACED)
   }
 
   private leaf(turn: TurnView, step: number): void {
