@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from faust.types import TP
 
-from app.faust import consumer, group, quiet, tuning
+from app.faust import commands, consumer, group, quiet, tuning
 from app.faust.group import FaustGroup
 from app.kafka.errors import KafkaAwayError, KafkaSetupError
 from app.policy.check import read_policy
@@ -181,6 +181,8 @@ class ParleyWorker(quiet.QuietWorker):
 
 def prepare(app: ParleyApp) -> None:
     """Check the setup and load the models; raises `Unusable` and `KafkaAwayError`."""
+    if (strangers := app.group.strangers()) is not None:
+        raise Unusable(strangers)
     with quiet.unheard("aiokafka"):  # it logs each try
         check_setup(app.parley, app.held, (app.conf.web_bind, app.conf.web_port) if app.conf.web_enabled else None)
     app.watcher.start()
@@ -225,6 +227,7 @@ def _about(app: ParleyApp) -> str:
 def create_app(parley: Settings) -> ParleyApp:
     quiet.hide_banner()
     quiet.tell_wrong_use_in_one_line()
+    commands.tell_about_parley(parley)
     quiet.as_libraries(ParleyApp, ParleyWorker, *consumer.SERVICES)
     app = ParleyApp(
         parley.group,

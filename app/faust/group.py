@@ -19,6 +19,7 @@ from faust.types import TP
 from app.delivery.record import SOURCES, TURNS, Record
 from app.faust.arrivals import Arrivals
 from app.faust.assignor import Assignor
+from app.faust.commands import AGENTS
 from app.faust.consumer import App
 from app.faust.tuning import NoTables, messages_from
 from app.kafka.cluster import Cluster
@@ -65,6 +66,16 @@ class FaustGroup:
         app.on_partitions_revoked.connect(self._revoked, weak=False)
         app.on_partitions_assigned.connect(self._assigned, weak=False)
 
+    def strangers(self) -> str | None:
+        """Why a worker cannot start with what others have registered on its application."""
+        others = [f"the agent {name}" for name in self._app.agents if name not in SOURCES]
+        others += [f"the table {name}" for name in self._app.tables]
+        if not others:
+            return None
+        why = "it commits no offsets but those of answers, so each start would repeat your records"
+        remedy = "register it on a faust.App of your own, in a process beside (docs/own-programs.md)"
+        return f"Parley's app does not run {', '.join(others)}: {why}; {remedy}"
+
     # Not Faust's pause_partitions: that drops records that were fetched and not delivered yet.
 
     def pause(self, topic: str, partition: int) -> None:
@@ -102,7 +113,7 @@ class FaustGroup:
             except Exception as error:  # noqa: BLE001 - Faust would go on with the next record and lose this one
                 self._failed(error)
 
-        run.__qualname__ = topic  # the agent's name in Faust's log
+        run.__qualname__, run.__doc__ = topic, AGENTS[topic]  # the agent's name in Faust's log, and its help
         return run
 
     async def _records(self, topic: str, stream: Any) -> AsyncGenerator[Record]:

@@ -34,6 +34,8 @@ from app.telemetry.watch_figures import WatchFigures
 if TYPE_CHECKING:
     from app.worker import Worker
 
+_NO_VIEW = "Faust's views are off, as its tables are not used; /metrics, /healthz and /readyz tell of this worker"
+
 
 class Telemetry:
     def __init__(
@@ -81,7 +83,7 @@ class Telemetry:
             await asyncio.to_thread(self._tracing.stop)
 
     def add_pages(self, app: Any) -> None:
-        """`/metrics`, `/healthz` and `/readyz` on the web server of the Faust application."""
+        """`/metrics`, `/healthz` and `/readyz` on the web server of the Faust application; why there is no other."""
 
         def health() -> Health:
             return health_of(self._worker(), self.watch, rebalancing=bool(app.rebalancing))
@@ -95,6 +97,12 @@ class Telemetry:
         async def readyz(view: Any, request: Any) -> Any:  # noqa: ARG001
             now = health()
             return view.json(now.details, status=200 if now.ready else 503)
+
+        async def no_view(view: Any, request: Any) -> Any:  # noqa: ARG001
+            return view.json({"error": _NO_VIEW}, status=404)
+
+        for path in ("/graph/", "/router/", "/stats/", "/tables/"):
+            app.page(path, name=path)(no_view)
 
         @app.page("/metrics")
         async def metrics(view: Any, request: Any) -> Any:  # noqa: ARG001
