@@ -15,12 +15,11 @@ from app.answering.run import Run
 from app.delivery.resume import recovery
 from app.features import busy, steering
 from app.features.busy import ConversationOrder
-from app.features.cache import recordings
+from app.features.cache.recordings import Recording
 from app.features.guard.turns import Asker
 from app.policy.file import CacheRules, Policy
 from app.policy.guard_rules import GuardRules
 from app.wire.event import PLAN
-from models.interface.generation import FinishReason
 from tables.tool_calls import ToolRounds
 from tests.simulation.busy_features import (
     busy_best_of_storm,
@@ -68,6 +67,12 @@ def test_an_answer_that_ends_while_it_is_judged_is_not_repeated(word: str, monke
     assert all("cached" not in plan for plan in _plans(course, "r2"))
 
 
+def test_one_that_is_kept_all_the_same_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recording, "abandon", lambda _: None)
+    with pytest.raises(AssertionError):
+        test_an_answer_that_ends_while_it_is_judged_is_not_repeated("rollback", monkeypatch)
+
+
 STORMS: dict[str, Callable[[int], Simulation]] = {
     "tools": busy_tools_storm,
     "guard": busy_guard_storm,
@@ -75,6 +80,8 @@ STORMS: dict[str, Callable[[int], Simulation]] = {
     "best_of": busy_best_of_storm,
     "fallback": busy_fallback_storm,
 }
+HINTS = {"reject": (234, 1, 13, 236, 59), "interrupt": (1, 117, 0, 15, 3), "rollback": (1, 2, 0, 0, 0)}
+"""A seed of each of the storms."""
 BROKEN: dict[str, tuple[Any, str, Any]] = {
     "reject": (busy, "_is_rejected", lambda *_: False),
     "interrupt": (ConversationOrder, "_end_lane", lambda *_: None),
@@ -86,7 +93,8 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
 @pytest.mark.parametrize("word", BROKEN)
 def test_a_word_that_is_not_obeyed_is_found(feature: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, name, broken = BROKEN[word]
-    find_broken_promise(f"{word} is not obeyed", Mutant(owner, name, broken, STORMS[feature]), monkeypatch)
+    hint = HINTS[word][[*STORMS].index(feature)]
+    find_broken_promise(f"{word} is not obeyed", Mutant(owner, name, broken, STORMS[feature], hint), monkeypatch)
 
 
 def _adds_whatever_its_end(stage: steering.Steered, kept: Kept) -> Kept:
@@ -108,21 +116,24 @@ def _forgets_back(*arguments: Any) -> Any:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "words go into no prompt": Mutant(ToolRounds, "with_words", lambda rounds, _words: rounds, busy_tools_storm),
+    "words go into no prompt": Mutant(
+        ToolRounds, "with_words", lambda rounds, _words: rounds, busy_tools_storm, hint=13
+    ),
     "calls of an ended answer have no results": Mutant(
-        ToolRounds, "without_results", lambda rounds, _content: rounds, busy_tools_storm
+        ToolRounds, "without_results", lambda rounds, _content: rounds, busy_tools_storm, hint=2
     ),
-    "blocked words go into an answer": Mutant(steering.Steered, "leave", _adds_whatever_its_end, busy_features_storm),
+    "blocked words go into an answer": Mutant(
+        steering.Steered, "leave", _adds_whatever_its_end, busy_features_storm, hint=58
+    ),
     "a next owner forgets that the guard has ended an answer": Mutant(
-        recovery, "with_notice", _without("filtered"), busy_guard_storm
-    ),
-    "an answer that was cut short is repeated": Mutant(
-        recordings, "_COMPLETE", recordings._COMPLETE | {FinishReason.CANCELLED}, busy_cache_storm
+        recovery, "with_notice", _without("filtered"), busy_guard_storm, hint=78
     ),
     "a next owner forgets where another model took over": Mutant(
-        recovery, "with_notice", _without("from_index"), busy_fallback_storm
+        recovery, "with_notice", _without("from_index"), busy_fallback_storm, hint=15
     ),
-    "a next owner remembers what is rolled back": Mutant(recovery, "with_notice", _forgets_back, busy_fallback_storm),
+    "a next owner remembers what is rolled back": Mutant(
+        recovery, "with_notice", _forgets_back, busy_fallback_storm, hint=9
+    ),
 }
 
 
