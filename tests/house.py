@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 715,
     "lines of packages beside it": 415,
     "lines of the core": 9_394,
-    "lines of the tests": 101_937,
+    "lines of the tests": 102_235,
     "words of documents written by hand": 41_938,
     "loose files in models": 0,
     "circles between rooms of models": 0,
