@@ -44,7 +44,7 @@ def consumer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "package.json").write_text('{"private": true, "type": "module"}')
     offline = ("--offline", "--no-audit", "--no-fund", "--ignore-scripts")
     run(NPM or "npm", "install", *offline, packed, cwd=folder)
-    for name in ("consumer.mjs", "consumer.ts", "hung.mjs"):
+    for name in ("consumer.mjs", "consumer.ts", "hung.mjs", "ai_chat.mjs"):
         shutil.copy(HERE / name, folder)
     return folder
 
@@ -127,11 +127,59 @@ async def test_an_answer_of_which_the_turn_alone_is_left_is_shown_whole(
     assert (request_id, text) == (running, MOVED)
 
 
-def test_a_program_in_typescript_has_the_types(consumer: Path) -> None:
+def ai_sdk(consumer: Path) -> None:
+    """The real one, beside the package."""
     for name in ("ai", "@ai-sdk", "@standard-schema", "@opentelemetry"):
-        source = FOLDER / "node_modules" / name
-        if source.exists():
-            (consumer / "node_modules" / name).symlink_to(source)
+        source, link = FOLDER / "node_modules" / name, consumer / "node_modules" / name
+        if source.exists() and not link.exists():
+            link.symlink_to(source)
+
+
+def test_a_chat_of_the_ai_sdk_regenerates_by_forks_and_replaces(
+    consumer: Path, gateway: GatewayProcess, workers: Workers
+) -> None:
+    ai_sdk(consumer)
+    steps = json.loads(run(NODE or "node", "ai_chat.mjs", gateway.url, cwd=consumer))
+    versions, interrupted = steps.pop("versions"), steps.pop("interrupted")
+    assert {name: step["error"] for name, step in steps.items() if "error" in step} == {}
+    sent = {name: step["sent"] for name, step in steps.items()}
+    ids = {name: sent[name]["request_id"] for name in sent}
+    (_, one), (_, first), (_, two), (_, second) = steps["asked"]["shown"]
+    assert (one, two, second) == ("one", "two", ids["asked"])
+    fork = {"conversation_id": "ai-chat", "request_id": second, "index": 0}
+    assert sent["again"].items() >= {"from": fork, "replaces": [second]}.items()
+    assert sent["again"]["conversation_id"].startswith("ai-chat~")
+    assert "messages" not in sent["again"]
+    assert steps["again"]["shown"] == [
+        ["user", "one"],
+        ["assistant", first],
+        ["user", "two"],
+        ["assistant", ids["again"]],
+    ]
+    fork = {"conversation_id": "ai-chat", "request_id": first, "index": 0}
+    assert sent["first again"].items() >= {"from": fork, "replaces": [first, ids["again"]]}.items()
+    assert steps["first again"]["shown"] == [["user", "one"], ["assistant", ids["first again"]]]
+    assert (
+        sent["edited"].items()
+        >= {"messages": 1, "replaces": [ids["first again"]], "conversation_id": "ai-chat"}.items()
+    )
+    assert steps["edited"]["shown"] == [["user", "uno"], ["assistant", ids["edited"]]]
+    reloaded = sent["again after a reload"]
+    assert reloaded["from"]["request_id"] == ids["edited"]
+    assert reloaded["replaces"] == [ids["edited"]]
+    # Nobody knows which answer that replaces: it is asked by what is shown.
+    assert sent["without an id after a reload"].items() >= {"messages": 1, "conversation_id": "ai-chat"}.items()
+    assert versions == [first, ids["first again"], ids["edited"], ids["again after a reload"]]
+    for name in ("forgotten", "with instructions"):
+        assert "from" not in sent[name]
+        assert len(sent[name]["replaces"]) == 1
+        assert steps[name]["shown"][-1] == ["assistant", ids[name]]
+    assert sent["interrupts"]["while_busy"] == "interrupt"
+    assert interrupted == "cancelled"
+
+
+def test_a_program_in_typescript_has_the_types(consumer: Path) -> None:
+    ai_sdk(consumer)
     options = ["--noEmit", "--strict", "--skipLibCheck", "--target", "es2022", "--module", "nodenext"]
     compiler = FOLDER / "node_modules" / "typescript" / "bin" / "tsc"
     run(NODE or "node", compiler, *options, "--lib", "es2023,dom,dom.iterable", "consumer.ts", cwd=consumer)

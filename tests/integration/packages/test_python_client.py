@@ -17,6 +17,7 @@ from parley_client import (
     RefusedError,
     UnreachableError,
 )
+from parley_client.transport import new_request_id
 
 from app.settings import Settings
 from tests.faults.proxy import Proxy
@@ -68,6 +69,61 @@ async def test_a_conversation_is_continued(parley: AsyncParley) -> None:
     assert second.end is not None
     assert first.conversation_id == "c"
     assert second.end["usage"]["prompt_tokens"] > first.end["usage"]["prompt_tokens"]
+
+
+async def test_a_turn_is_edited_and_asked_again_and_its_versions_are_walked(
+    parley: AsyncParley, gateway: GatewayProcess
+) -> None:
+    async with AsyncParley(gateway.url, user="nina") as http:
+        name = new_request_id()
+        asked = await parley.ask("one", conversation=name, max_tokens=4)
+        first = await asked.result()
+        await (await parley.ask("two", conversation=name, max_tokens=2)).result()
+        again = await parley.regenerate(asked.request_id, conversation=name, max_tokens=4)
+        await again.result()
+        edited = await parley.edit(
+            again.request_id,
+            "uno",
+            conversation=again.answer.conversation_id,
+            max_tokens=4,
+            replaces=[again.request_id],
+        )
+        assert edited.answer.conversation_id.startswith(f"{name}~")
+        await edited.result()
+        branch = await parley.fork(asked.request_id, "three", conversation=name, max_tokens=2)
+        await branch.result()
+        within = await http.regenerate(asked.request_id, conversation=name, index=3, max_tokens=5, seed=7)
+        assert (await within.result()).tokens[:3] == first.tokens[:3]
+        ids = [asked.request_id, again.request_id, edited.request_id, within.request_id]
+        for of in ids:  # each knows the others, from wherever it is asked
+            versions = await http.versions(of, conversation=name)
+            assert [one["request_id"] for one in versions] == ids
+        assert [one["prompt"] for one in versions] == ["one", "one", "uno", "one"]
+        gone_on = await (await http.ask("more", conversation=versions[2]["conversation_id"], max_tokens=2)).result()
+        assert gone_on.end is not None
+        assert await http.versions(branch.request_id, conversation=branch.answer.conversation_id) == [
+            one
+            for one in await http.versions(branch.request_id, conversation=name)
+            if one["prompt"] == "three" and not one["replaces"]
+        ]
+
+
+async def test_what_followed_an_edit_is_named_with_it(gateway: GatewayProcess, workers: Workers) -> None:
+    async with AsyncParley(gateway.url, user="nora") as http:
+        ids = []
+        for prompt in ("one", "two", "three"):
+            ids.append((await http.ask(prompt, max_tokens=2)).request_id)
+            await http.follow(ids[-1]).result()
+        await (await http.edit(ids[1], "zwei", max_tokens=2)).result()
+        (_, version) = await http.versions(ids[1])
+        assert version["replaces"] == ids[1:]
+        assert [one["prompt"] for one in await http.versions(ids[0])] == ["one"]
+
+
+async def test_versions_are_the_gateways(settings: Settings) -> None:
+    async with AsyncParley.kafka(brokers(settings), user="nina", prefix=settings.topic_prefix) as parley:
+        with pytest.raises(ParleyError, match="gateway"):
+            await parley.versions("anything")
 
 
 async def test_another_process_goes_on_where_the_first_has_left(
@@ -221,6 +277,16 @@ def test_without_an_event_loop_it_is_the_same(
             if update.answer.position == 3:
                 break
         parley.cancel(endless.request_id)
+        other = parley.regenerate(asked.request_id, max_tokens=2)
+        assert other.result().end is not None
+        assert other.answer.conversation_id.startswith("default~")
+        if way == "http":
+            assert [one["request_id"] for one in parley.versions(asked.request_id)] == [
+                asked.request_id,
+                other.request_id,
+            ]
+        assert parley.edit(asked.request_id, "uno", max_tokens=2).result().tokens
+        assert parley.fork(asked.request_id, "two", max_tokens=2).result().tokens
         assert parley.follow(endless.request_id).result().end["finish_reason"] == "cancelled"
     assert not [thread for thread in threading.enumerate() if thread.name == "parley-client"]
 

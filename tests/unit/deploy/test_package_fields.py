@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 from pathlib import Path
 
 import pytest
-from parley_client import Answer, AsyncParley, Event, UnreachableError
+from parley_client import Answer, AsyncParley, Event, Parley, UnreachableError
 from parley_client.fields import FIELDS, check_fields
 
 from app.gateway.asking.ask import AskBody
@@ -23,6 +24,16 @@ def test_both_packages_know_every_field_of_a_request() -> None:
     written = re.search(r"`([^`]+)`", NPM.read_text())
     assert written is not None
     assert {*written[1].split()} == fields
+
+
+def test_both_packages_have_the_same_calls() -> None:
+    python = {
+        name for name, one in vars(AsyncParley).items() if not name.startswith("_") and inspect.iscoroutinefunction(one)
+    }
+    source = (NPM.parent / "client.ts").read_text()
+    written = {*re.findall(r"^  async (\w+)\(", source[source.index("class Parley") :], re.MULTILINE)}
+    assert written == python | {"peek"}
+    assert {"edit", "fork", "regenerate", "versions"} < python <= vars(Parley).keys()
 
 
 @pytest.mark.parametrize(

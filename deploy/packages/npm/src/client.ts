@@ -3,6 +3,7 @@ import { checkFields } from './fields.js'
 import { Http, type Options } from './http.js'
 import { newRequestId } from './ids.js'
 import { Answer, ReaderRule, type ToolCall, type Update } from './reader.js'
+import { DEFAULT_CONVERSATION, forkOf, inOnePlace, replacedWith, rootOf, versionId, type Turn } from './versions.js'
 
 export interface Message {
   role: 'system' | 'developer' | 'user' | 'assistant' | 'tool'
@@ -35,7 +36,13 @@ export interface Ask {
   temperature?: number
   while_busy?: WhileBusy
   from?: Fork
+  replaces?: string[]
   [field: string]: unknown
+}
+
+/** Further fields of a request that begins as a copy; `conversation` is that of the earlier one. */
+export interface Version extends Ask {
+  conversation?: string
 }
 
 export interface Hit {
@@ -55,8 +62,9 @@ export class Following implements AsyncIterable<Update> {
   constructor(
     readonly requestId: string,
     events: () => AsyncGenerator<Parameters<Answer['take']>[0]>,
+    conversationId = DEFAULT_CONVERSATION,
   ) {
-    this.answer = new Answer('', requestId)
+    this.answer = new Answer('', requestId, conversationId)
     this.#events = events
   }
 
@@ -96,7 +104,52 @@ export class Parley {
     checkFields(Object.keys(given).filter((name) => given[name] !== undefined))
     const requestId = given.request_id ?? newRequestId()
     await this.#http.ask({ ...given, request_id: requestId }, signal)
-    return this.follow(requestId, { signal })
+    return new Following(requestId, () => this.#http.events(requestId, 0, signal), given.conversation_id)
+  }
+
+  /** Ask behind a request, in a conversation that begins as a copy up to it and is `answer.conversationId`. */
+  async fork(requestId: string, prompt: string, { conversation = DEFAULT_CONVERSATION, ...fields }: Version = {}): Promise<Following> {
+    const from = { conversation_id: conversation, request_id: requestId }
+    return this.ask({ ...fields, prompt, conversation_id: forkOf(conversation), from })
+  }
+
+  /**
+   * Another question in the place of an earlier one of the `conversation`; it goes on in `answer.conversationId`. What
+   * followed is replaced, too: searches find it no more.
+   */
+  async edit(requestId: string, prompt: string, version: Version = {}): Promise<Following> {
+    return this.#askInstead('edit', requestId, 0, { prompt }, version)
+  }
+
+  /** Another answer, as `edit`; one that begins with `index` tokens of the earlier one. */
+  async regenerate(requestId: string, { index = 0, ...version }: Version & { index?: number } = {}): Promise<Following> {
+    return this.#askInstead('again', requestId, index, {}, version)
+  }
+
+  async #askInstead(kind: 'again' | 'edit', of: string, index: number, asked: Ask, version: Version): Promise<Following> {
+    const { conversation = DEFAULT_CONVERSATION, ...fields } = version
+    return this.ask({
+      ...fields,
+      ...asked,
+      conversation_id: forkOf(conversation),
+      request_id: fields.request_id ?? versionId(kind, of),
+      from: { conversation_id: conversation, request_id: of, index },
+      replaces: fields.replaces ?? replacedWith(await this.#turns(conversation), of),
+    })
+  }
+
+  /** The turns in the place of this one, oldest first, each with the conversation in which it goes on. */
+  async versions(requestId: string, { conversation = DEFAULT_CONVERSATION }: { conversation?: string } = {}): Promise<Turn[]> {
+    const root = rootOf(conversation)
+    const known = await this.#http.pages<Turn>('/v1/conversations', 'conversations')
+    const forks = known.map((one) => one.conversation_id).filter((one) => one !== root && rootOf(one) === root)
+    const turns = await Promise.all([root, ...forks].map((one) => this.#turns(one)))
+    return inOnePlace(turns.flat(), requestId)
+  }
+
+  async #turns(conversation_id: string): Promise<Turn[]> {
+    const turns = await this.#http.pages<Turn>(`/v1/conversations/${encodeURIComponent(conversation_id)}`, 'turns')
+    return turns.map((turn) => ({ ...turn, conversation_id }))
   }
 
   /** The answer to an earlier request, behind the index `after`. */
@@ -110,14 +163,14 @@ export class Parley {
   }
 
   /** The user's turns that fit the query by meaning or by words, the best first. */
-  async search(query: string, filters: Record<string, string | number> = {}): Promise<Hit[]> {
+  async search(query: string, filters: Record<string, string | number | boolean> = {}): Promise<Hit[]> {
     const parameters = new URLSearchParams({ q: query })
     for (const [name, value] of Object.entries(filters)) parameters.set(name, String(value))
     return (await this.#http.json<{ hits: Hit[] }>('GET', `/v1/search?${parameters}`)).hits
   }
 
   /** The answer so far, without waiting; null if there is no such request. */
-  async peek(requestId: string): Promise<{ status: string; text: string; tool_calls: ToolCall[] | null } | null> {
+  async peek(requestId: string): Promise<{ status: string; text: string; conversation_id: string; tool_calls: ToolCall[] | null } | null> {
     try {
       return await this.#http.json('GET', `/v1/requests/${encodeURIComponent(requestId)}`)
     } catch (error) {

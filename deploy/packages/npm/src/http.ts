@@ -62,6 +62,17 @@ export class Http {
     }
   }
 
+  /** All entries of a list that comes a page at a time. */
+  async pages<T>(path: string, name: string): Promise<T[]> {
+    const all: T[] = []
+    for (let query = ''; ; ) {
+      const page = await this.json<Record<string, T[]> & { has_more?: boolean; last_id?: string | null }>('GET', path + query)
+      all.push(...(page[name] ?? []))
+      if (!page.has_more || !page.last_id) return all
+      query = `?${new URLSearchParams({ after: page.last_id })}`
+    }
+  }
+
   /** The events of an answer behind the index `after`, over as many streams as it takes; its reader knows the end. */
   async *events(requestId: string, after: number, signal?: AbortSignal): AsyncGenerator<TokenEvent> {
     const path = `/v1/requests/${encodeURIComponent(requestId)}`

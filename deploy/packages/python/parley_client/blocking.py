@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from parley_client.client import AsyncParley, Following
-from parley_client.fields import Fork, WhileBusy
+from parley_client.fields import DEFAULT_CONVERSATION, Fork, WhileBusy
 from parley_client.http import SILENT_S
 from parley_client.reader import Answer, Event, Update
 
@@ -133,6 +133,27 @@ class Parley:
             from_=from_,
             **fields,
         )
+        return self._asked(asked)
+
+    def fork(
+        self, request_id: str, prompt: str, *, conversation: str = DEFAULT_CONVERSATION, **fields: Any
+    ) -> BlockingAnswer:
+        return self._asked(self._parley.fork(request_id, prompt, conversation=conversation, **fields))
+
+    def edit(
+        self, request_id: str, prompt: str, *, conversation: str = DEFAULT_CONVERSATION, **fields: Any
+    ) -> BlockingAnswer:
+        return self._asked(self._parley.edit(request_id, prompt, conversation=conversation, **fields))
+
+    def regenerate(
+        self, request_id: str, *, conversation: str = DEFAULT_CONVERSATION, index: int = 0, **fields: Any
+    ) -> BlockingAnswer:
+        return self._asked(self._parley.regenerate(request_id, conversation=conversation, index=index, **fields))
+
+    def versions(self, request_id: str, *, conversation: str = DEFAULT_CONVERSATION) -> list[dict[str, Any]]:
+        return self._loop.run(self._parley.versions(request_id, conversation=conversation))
+
+    def _asked(self, asked: Coroutine[Any, Any, Following]) -> BlockingAnswer:
         return BlockingAnswer(self._loop, self._loop.run(asked))
 
     def follow(self, request_id: str, *, after: int = 0) -> BlockingAnswer:

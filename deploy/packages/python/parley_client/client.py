@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from parley_client.errors import AnswerFailedError
-from parley_client.fields import Fork, WhileBusy, check_fields
+from parley_client.fields import DEFAULT_CONVERSATION, Fork, WhileBusy, check_fields
 from parley_client.http import SILENT_S, HttpTransport
 from parley_client.reader import Answer, Event, ReaderRule, Update, next_index
-from parley_client.transport import Records, Transport, new_request_id
+from parley_client.transport import Record, Records, Transport, new_request_id
+from parley_client.versions import fork_of, replaced_with, version_id, versions_of
 
 
 class Following:
@@ -123,7 +124,44 @@ class AsyncParley:
         }
         request_id = request_id or new_request_id()
         request = {"request_id": request_id, **{name: value for name, value in given.items() if value is not None}}
-        return Following(request_id, await self._transport.ask(request))
+        following = Following(request_id, await self._transport.ask(request))
+        following.answer.conversation_id = conversation or DEFAULT_CONVERSATION
+        return following
+
+    async def fork(
+        self, request_id: str, prompt: str, *, conversation: str = DEFAULT_CONVERSATION, **fields: Any
+    ) -> Following:
+        """Ask behind a request, in a conversation that begins as a copy up to it and is `answer.conversation_id`."""
+        begins: Fork = {"conversation_id": conversation, "request_id": request_id}
+        return await self.ask(prompt, conversation=fork_of(conversation), from_=begins, **fields)
+
+    async def edit(
+        self, request_id: str, prompt: str, *, conversation: str = DEFAULT_CONVERSATION, **fields: Any
+    ) -> Following:
+        """Another question in the place of an earlier one; the conversation goes on in `answer.conversation_id`.
+
+        What followed is replaced, too: searches find it no more. Over Kafka, `replaces` names it (the request first).
+        """
+        return await self._ask_instead("edit", request_id, 0, conversation, {"prompt": prompt, **fields})
+
+    async def regenerate(
+        self, request_id: str, *, conversation: str = DEFAULT_CONVERSATION, index: int = 0, **fields: Any
+    ) -> Following:
+        """Another answer, as `edit`; one that begins with so many tokens of the earlier one."""
+        return await self._ask_instead("again", request_id, index, conversation, fields)
+
+    async def _ask_instead(
+        self, kind: Literal["again", "edit"], of: str, index: int, conversation: str, fields: dict[str, Any]
+    ) -> Following:
+        replaces = fields.pop("replaces", None) or await replaced_with(self._transport, conversation, of)
+        request_id = fields.pop("request_id", None) or version_id(kind, of)
+        begins: Fork = {"conversation_id": conversation, "request_id": of, "index": index}
+        to = fork_of(conversation)
+        return await self.ask(conversation=to, request_id=request_id, from_=begins, replaces=replaces, **fields)
+
+    async def versions(self, request_id: str, *, conversation: str = DEFAULT_CONVERSATION) -> list[Record]:
+        """The turns in the place of this one, oldest first, each with its `conversation_id`; HTTP only."""
+        return await versions_of(self._transport, conversation, request_id)
 
     def follow(self, request_id: str, *, after: int = 0) -> Following:
         """The answer to an earlier request, from the index `after` on: what another process has read already."""

@@ -26,6 +26,7 @@ class Fork(TypedDict):
     text: NotRequired[str]
 
 
+DEFAULT_CONVERSATION = "default"
 WhileBusy: TypeAlias = Literal["queue", "reject", "interrupt", "rollback", "steer"]
 FIELDS = frozenset(_NAMES.split())
 

@@ -106,6 +106,22 @@ class HttpTransport:
         hits: list[dict[str, Any]] = found["hits"]
         return hits
 
+    async def conversations(self) -> list[str]:
+        return [one["conversation_id"] for one in await self._pages("/v1/conversations", "conversations")]
+
+    async def turns(self, conversation: str) -> list[Record]:
+        return await self._pages(f"/v1/conversations/{quote(conversation, safe='')}", "turns")
+
+    async def _pages(self, path: str, name: str) -> list[Record]:
+        entries: list[Record] = []
+        after: dict[str, str] = {}
+        while True:
+            page = await self._call("GET", path, params=after)
+            entries += page[name]
+            if not page.get("has_more") or not page.get("last_id"):
+                return entries
+            after = {"after": page["last_id"]}
+
     async def _stream(self, request_id: str, after: int) -> AsyncGenerator[tuple[int | None, Record | None], None]:
         headers = {"accept": "text/event-stream", **({"last-event-id": str(after)} if after else {})}
         path = f"{_path(request_id)}/events"

@@ -54,6 +54,12 @@ class KafkaTransport:
     async def search(self, query: str, **filters: Any) -> list[dict[str, Any]]:  # noqa: ARG002 - nobody answers it
         raise ParleyError("search needs a gateway: Kafka has no index")
 
+    async def conversations(self) -> list[str]:
+        raise ParleyError("versions need a gateway: Kafka has no list of conversations")
+
+    async def turns(self, conversation: str) -> list[dict[str, Any]]:  # noqa: ARG002 - nobody answers it
+        return []
+
     async def _records(self, request_id: str, request: dict[str, Any] | None) -> Records:
         """First a record without a meaning, once nothing can be missed any more and the `request` is sent."""
         async with self._consumer() as (consumer, tokens):

@@ -31,6 +31,12 @@ class Transport(Protocol):
 
     async def search(self, query: str, **filters: Any) -> list[dict[str, Any]]: ...
 
+    async def conversations(self) -> list[str]:
+        """The ids of the user's conversations."""
+
+    async def turns(self, conversation: str) -> list[Record]:
+        """Those of a conversation, oldest first; none where nobody answers that."""
+
 
 def new_request_id() -> str:
     """A UUID of version 7: its time lets readers find its answer without reading a topic from the beginning."""
@@ -42,7 +48,7 @@ def new_request_id() -> str:
 def time_of(request_id: str) -> int | None:
     """When such an id was made, in Unix milliseconds; None for other ids."""
     try:
-        made = uuid.UUID(request_id)
+        made = uuid.UUID(request_id.partition(".")[0])
     except ValueError:
         return None
     return made.int >> 80 if made.version == 7 else None
