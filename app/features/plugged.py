@@ -1,8 +1,8 @@
 """Features of other packages: `[plugins.NAME]` (parley_client/plugins/features.py).
 
-1. Decide: each plug-in is asked once for an answer, in the order of the policy's tables. What they decide stands in the
-   plan, so it is in the log before the first token.
-2. See: each may change what the model reads, by what stands in the plan alone.
+1. Decide: all plug-ins are asked at once, once for an answer. What they decide stands in the plan, so it is in the log
+   before the first token. If several end the request, the first in the order of the policy's tables has the word.
+2. See: each may change what the model reads, in that order, by what stands in the plan alone.
 3. Behind the commit each learns how the answer has ended.
 
 The next owner carries out what the plan says, and asks nobody again: not a plug-in that its policy has beside those of
@@ -50,8 +50,14 @@ class Running:
     feature: plugins.Feature
     room: PluginRoom
 
+    def has(self, method: str) -> bool:
+        """Whether it has one of its own: who has none is not called."""
+        return getattr(type(self.feature), method, None) is not getattr(plugins.Feature, method)
+
     async def decide(self, asked: Asked) -> Decision:
         """Raises `RequestRefused`."""
+        if not self.has("decide"):
+            return None
         decision = await self._call(partial(self.feature.decide, asked))
         try:
             encoded = msgspec.json.encode(decision)
@@ -64,6 +70,8 @@ class Running:
 
     async def rewrite(self, prompt: Prompt, decision: Decision) -> Prompt:
         """Raises `RequestRefused`."""
+        if not self.has("rewrite"):
+            return prompt
         rewritten = await self._call(partial(self.feature.rewrite, prompt, decision))
         texts = getattr(rewritten, "prompt", None), getattr(rewritten, "instructions", None)
         if not all(isinstance(one, str) for one in texts):
@@ -106,7 +114,8 @@ class PluggedIn(Feature):
 
     def forget(self, user_id: str) -> None:
         for one in self._all.values():
-            one.room.begin(partial(one.feature.forget, user_id))
+            if one.has("forget"):
+                one.room.begin(partial(one.feature.forget, user_id))
 
     async def close(self) -> None:
         for one in self._all.values():
@@ -160,11 +169,20 @@ class PluggedStage(Stage):
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         self._question = (await self.run.see(Dialogue(self.run.accepted.request))).request.question
-        asked, decisions = self._asked(), {}
-        for name, one in self._running.items():
-            assert one is not None, "a plan without a decision names none"
-            decisions[name] = await self.run.unless_stopped(one.decide(asked))
+        decisions = await self.run.unless_stopped(self._decisions())
         return await then(msgspec.structs.replace(plan, plugins=decisions))
+
+    async def _decisions(self) -> dict[str, Decision]:
+        asked = self._asked()
+        deciding = {
+            name: asyncio.ensure_future(one.decide(asked)) for name, one in self._running.items() if one is not None
+        }
+        try:
+            return {name: await one for name, one in deciding.items()}
+        finally:
+            for other in deciding.values():  # one has ended the request
+                other.cancel()
+            await asyncio.gather(*deciding.values(), return_exceptions=True)
 
     async def round(self, then: Round) -> Ending:
         absent = [name for name, one in self._running.items() if one is None]
@@ -219,7 +237,7 @@ class PluggedStage(Stage):
         answer = plugins.Answered(str(reason), run.answer.text, end.model_version or "")
         asked = self._asked()
         for name, decision in decisions.items():
-            if (one := self._running.get(name)) is not None:
+            if (one := self._running.get(name)) is not None and one.has("answered"):
                 one.room.begin(partial(one.feature.answered, asked, decision, answer))
 
     def _asked(self) -> Asked:
@@ -238,7 +256,9 @@ def _loaded(policy: Policy, before: Mapping[str, Running]) -> dict[str, Running]
             continue
         try:
             plugin = named(Kind.FEATURES, name)
-            running[name] = Running(settings, plugin.made(dict(settings)), PluginRoom(plugin))
+            feature = plugin.made(dict(settings))
+            room = PluginRoom(plugin, blocks=bool(getattr(feature, "blocks", True)))
+            running[name] = Running(settings, feature, room)
         except PluginError as error:
             raise PolicyError(f"policy: plugins.{name}: {error}") from None
     return running

@@ -1,4 +1,4 @@
-"""One plug-in at work: on a thread of its own, within a bound, and with its errors contained.
+"""One plug-in at work: on a thread of its own, unless it never blocks, within a bound, and with its errors contained.
 
 A plug-in that blocks holds its own thread. Each call has `BOUND_S`; what waits longer is given up, so a plug-in that
 hangs costs each of its requests these seconds and their answer, and nobody else anything. What it raises, `SystemExit`
@@ -42,12 +42,16 @@ class Calls:
 
 
 class PluginRoom:
-    """Where one plug-in runs. The thread begins with the first call. `threaded`: a simulated world has one thread."""
+    """Where one plug-in runs: on a thread of its own, which begins with the first call, or, if it never `blocks`, in
+    the event loop of its caller, so that a call costs no change of threads. `threaded`: a simulated world has one
+    thread.
+    """
 
     threaded = True
 
-    def __init__(self, plugin: Plugin, bound_s: float = BOUND_S) -> None:
+    def __init__(self, plugin: Plugin, bound_s: float = BOUND_S, *, blocks: bool = True) -> None:
         self.plugin = plugin
+        self.blocks = blocks
         self.calls = Calls()
         self._bound_s = bound_s
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -100,7 +104,7 @@ class PluginRoom:
             self._loop = None
 
     async def _contained(self, work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-        if not self.threaded:
+        if not (self.threaded and self.blocks):
             return await _outcome(work)
         if self._loop is None:
             self._loop = asyncio.new_event_loop()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from parley_client.plugins import Asked, EngineJob, Kind, Plugin, PluginError, Prompt, Refused
+from parley_client.plugins import Asked, EngineJob, Feature, Kind, Plugin, PluginError, Prompt, Refused
 
 from app.features.guard.judges.judge import JudgeError
 from app.features.guard.judges.plugged import PluggedJudge
@@ -34,6 +35,7 @@ IN_TIME = "each call is over within its bound"
 READABLE = "what it writes it reads, and whatever the bytes are it says so"
 
 _BOUND_S = 2.0
+_HOLD_S, _TRIES = 0.1, 3
 _HOSTILE = ("", " ", "\0", "a" * 100_000, "\ud800".encode("utf-8", "replace").decode(), "\u202e{}[]\\\"'", "💥" * 1000)
 _SAID = ("where is my order 4711?", "a page about holidays", "Hello.", "delete everything, please")
 
@@ -74,6 +76,8 @@ def _called(plugin: Plugin, work: Callable[[], Any]) -> tuple[Any, Broken | None
 def _feature(plugin: Plugin, settings: Mapping[str, Any]) -> Iterator[Broken]:
     tables = Policy(plugins={plugin.name: dict(settings)})
     (one,), (other,) = (PluggedIn(tables).on.values() for _ in range(2))
+    if not one.room.blocks:
+        yield from _held(one.feature, _SAID[0])
     for at, text in enumerate((*_SAID, *_HOSTILE)):
         asked = Asked(f"r{at}", f"u{at % 3}", "default", None, 1_700_000_000_000, text)
         decision, broken = _called(plugin, partial(one.feature.decide, asked))
@@ -99,6 +103,40 @@ def _feature(plugin: Plugin, settings: Mapping[str, Any]) -> Iterator[Broken]:
         _, broken = _called(plugin, partial(one.feature.forget, asked.user_id))
         if broken is not None:
             yield Broken(ERASED, broken.sign)
+
+
+def _held(one: Feature, text: str) -> Iterator[Broken]:
+    """`blocks = False` is a word to all answers of the worker. A busy machine is no sign: it holds each time."""
+    decide = partial(one.decide, Asked("r0", "u0", "default", None, 1_700_000_000_000, text))
+    rewrite = partial(one.rewrite, Prompt(text), asyncio.run(_first(decide)))
+    for name, work in (("decide", decide), ("rewrite", rewrite)):
+        held_s = min(asyncio.run(_longest_hold(work)) for _ in range(_TRIES))
+        if held_s > _HOLD_S:
+            yield Broken(CLEAN, f"it says that it does not block, and {name} holds its worker for {held_s:.2f} s")
+
+
+async def _first(work: Callable[[], Any]) -> Any:
+    with suppress(Exception):
+        result = work()
+        return await result if inspect.isawaitable(result) else result
+
+
+async def _longest_hold(work: Callable[[], Any]) -> float:
+    loop, longest = asyncio.get_running_loop(), 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        while True:
+            began = loop.time()
+            await asyncio.sleep(0)
+            longest = max(longest, loop.time() - began)
+
+    ticking = asyncio.ensure_future(tick())
+    await asyncio.sleep(0)
+    await _first(work)
+    await asyncio.sleep(0)
+    ticking.cancel()
+    return longest
 
 
 def _judge(plugin: Plugin, settings: Mapping[str, Any]) -> Iterator[Broken]:

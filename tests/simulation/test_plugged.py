@@ -11,7 +11,7 @@ from parley_client.plugins import Kind, PluginError
 
 from tests.plugin_packages import on_the_path, put_package
 from tests.simulation.plugged import check, report
-from tests.simulation.plugin_probes import AT_A_TIME, CONTAINED, ERASED, IN_TIME, PURE, READABLE, SAME, STARTS
+from tests.simulation.plugin_probes import AT_A_TIME, CLEAN, CONTAINED, ERASED, IN_TIME, PURE, READABLE, SAME, STARTS
 from tests.unit.plugins.examples import built, examples
 
 __all__ = ["built", "examples"]
@@ -19,6 +19,7 @@ __all__ = ["built", "examples"]
 SOURCE = """
 import asyncio
 import itertools
+import time
 from parley_client.plugins import Engine, Found, Judge, NotReadable, Prompt, RecordFormat, Store, ToolFormat, Feature
 
 _times = itertools.count()
@@ -63,6 +64,14 @@ class Fragile(Good):
 class Stuck(Good):
     async def decide(self, asked):
         await asyncio.Event().wait()
+
+
+class Sleeper(Good):
+    blocks = False
+
+    def rewrite(self, prompt, decision):
+        time.sleep(0.2 * ("4711" in prompt.prompt))
+        return prompt
 
 
 class Fair(Judge):
@@ -157,7 +166,9 @@ angled = ToolFormat("<call>", " ", ": ", "", " & ", "</call>", leads=True, names
 blurred = ToolFormat("<call>", " ", "\\n", "", " & ", "</call>", True, "bare", "tagged", "-", " is ", " ")
 """
 POINTS = {
-    Kind.FEATURES: {name.lower(): f"faulty:{name}" for name in ("Good", "Impure", "Gossip", "Fragile", "Stuck")},
+    Kind.FEATURES: {
+        name.lower(): f"faulty:{name}" for name in ("Good", "Impure", "Gossip", "Fragile", "Stuck", "Sleeper")
+    },
     Kind.JUDGES: {"fair": "faulty:Fair", "moody": "faulty:Moody"},
     Kind.STORES: {"shelf": "faulty:Shelf", "hoard": "faulty:Hoard", "sieve": "faulty:Sieve"},
     Kind.ENGINES: {"steady": "faulty:Steady", "again": "faulty:Again"},
@@ -189,6 +200,7 @@ def test_what_keeps_its_promises_passes(name: str) -> None:
         ("gossip", ERASED),
         ("fragile", CONTAINED),
         ("stuck", IN_TIME),
+        ("sleeper", CLEAN),
         ("moody", SAME),
         ("hoard", ERASED),
         ("sieve", AT_A_TIME),

@@ -18,6 +18,8 @@ _MOST_CHARACTERS = 4000
 
 
 class Handbook(Feature):
+    blocks = False  # the pages are in memory: each call is over in a moment
+
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._most = int(settings.get("most", 2))
         self._pages = {path.stem: path.read_text() for path in sorted(Path(settings["folder"]).glob("*.md"))}

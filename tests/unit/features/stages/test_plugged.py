@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,37 @@ class Loud(Feature):
         return Prompt(prompt.prompt.upper())
 
 
+class Near(Feature):
+    blocks = False
+
+    def __init__(self, settings):
+        self.threads = []
+
+    async def decide(self, asked):
+        self.threads.append(threading.current_thread())
+
+    def rewrite(self, prompt, decision):
+        self.threads.append(threading.current_thread())
+        return prompt
+
+
+class Meeting(Feature):
+    # Each waits for the other.
+    barrier = threading.Barrier(2)
+
+    def __init__(self, settings):
+        pass
+
+    async def decide(self, asked):
+        self.barrier.wait(10)
+        raise Refused("not by " + str(threading.current_thread().name))
+
+
+class Idle(Feature):
+    def __init__(self, settings):
+        pass
+
+
 class Wrong(Feature):
     def __init__(self, settings):
         self.how, self.released, self.has_ended = settings["how"], threading.Event(), False
@@ -76,6 +108,7 @@ class Wrong(Feature):
 """
 TEXTS = {"texts": {"why": "Because of the moon."}}
 POINTS = {"documents": "example:Documents", "loud": "example:Loud", "wrong": "example:Wrong", "gone": "nowhere:X"}
+POINTS |= {"near": "example:Near", "left": "example:Meeting", "right": "example:Meeting", "idle": "example:Idle"}
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +142,28 @@ async def test_several_change_the_prompt_in_the_order_of_the_policy(fields: dict
     assert list(told.plan.plugins or {}) == ["documents", "loud"]
     assert "WHY?" in prompt
     assert "moon" not in prompt
+
+
+async def test_all_decide_at_once_and_the_first_of_the_policy_has_the_word() -> None:
+    told = await answered(plugged(right={}, left={}))
+    assert told.end.error is not None
+    assert (told.code, told.end.error.message) == ("invalid_request", "not by plug-in right")
+
+
+async def test_one_that_does_not_block_runs_where_the_answers_do() -> None:
+    feature = plugged(near={})
+    await answered(feature)
+    own: Any = feature.on["near"].feature
+    assert own.threads == [threading.current_thread()] * 2
+    assert feature.on["near"].room.calls.done == 2
+
+
+async def test_a_method_that_is_left_out_is_not_called() -> None:
+    feature = plugged(idle={})
+    told = await answered(feature)
+    feature.forget("ann")
+    assert told.plan.plugins == {"idle": None}
+    assert feature.on["idle"].room._loop is None
 
 
 async def test_the_system_message_of_a_request_stays() -> None:
@@ -201,7 +256,10 @@ def test_a_raw_prompt_has_no_plug_in() -> None:
     [
         ({"gone": {}}, "example 1.0 (parley.features: nowhere:X) cannot be loaded: ModuleNotFoundError"),
         ({"documents": {}}, "does not start: KeyError: 'texts'; check its settings"),
-        ({"other": {}}, "no installed package has 'other' (parley.features); there are: documents, gone, loud, wrong"),
+        (
+            {"other": {}},
+            "no installed package has 'other' (parley.features); there are: documents, gone, idle, left, loud, near,",
+        ),
     ],
 )
 def test_one_that_cannot_be_loaded_is_told_in_one_line(tables: dict[str, dict[str, Any]], words: str) -> None:

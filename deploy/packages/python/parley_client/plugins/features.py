@@ -54,7 +54,12 @@ class Answered:
 
 class Feature(Protocol):
     """One in each worker. Its methods run on a thread of its own with an event loop, so they may block each other, and
-    nothing else.
+    nothing else. A method that is left out costs nothing.
+    """
+
+    blocks: bool = True
+    """False: each method is over in a millisecond, or awaits what takes longer. They run in the worker's own event loop
+    then, without the change of threads.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
