@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from app.delivery.accepted import Accepted
 from app.delivery.inflight import InFlight, Outcome
@@ -43,6 +43,7 @@ from app.delivery.resume.answer_log import AnswerLog
 from app.features.answer_steps import AnswerStep, StepKind
 from app.features.answer_trace import AnswerTrace
 from app.settings import Settings
+from app.telemetry.open_spans import OpenSpan
 from app.telemetry.tracing import Tracing
 from app.wire.codec import decode, trace_headers_of
 from app.wire.error import WireError
@@ -58,7 +59,7 @@ _PROVIDER = {"gen_ai.provider.name": "parley"}
 class _Part:
     """`is_agent`: there is a span of the whole answer above it, which names the `agent`."""
 
-    span: Span
+    span: OpenSpan
     trace: AnswerTrace
     is_agent: bool
     agent: str | None
@@ -130,7 +131,7 @@ class RequestTraces(Observer):
             part.span.add_event("first token", timestamp=answer.first_at * _MS)
         failed = None if end.error is None else Status(StatusCode.ERROR, end.error.code)
         if failed is not None:
-            part.span.set_status(failed)
+            part.span.status = failed
         part.span.end(now)
         if part.is_agent:
             self._agent(part, inflight, failed, now)
@@ -150,8 +151,8 @@ class RequestTraces(Observer):
             attributes=attributes | _asked_by(request),
         )
         if failed is not None:
-            span.set_attribute("error.type", failed.description or "")
-            span.set_status(failed)
+            span.set_attributes({"error.type": failed.description or ""})
+            span.status = failed
         span.end(now)
 
     def slept(self, partition: int, inflight: InFlight) -> None:  # noqa: ARG002
@@ -194,7 +195,7 @@ class RequestTraces(Observer):
             name,
             SpanKind.INTERNAL,
             part.trace.trace_id,
-            part.trace.answer(inflight.key) if part.is_agent else part.span.get_span_context().span_id,
+            part.trace.answer(inflight.key) if part.is_agent else part.span.span_id,
             None,
             start_time=began,
             attributes=attributes | used,
@@ -237,7 +238,7 @@ class RequestTraces(Observer):
             attributes=attributes | {**step.details},
         )
         if step.error is not None:
-            span.set_status(Status(StatusCode.ERROR, step.error))
+            span.status = Status(StatusCode.ERROR, step.error)
         span.end(max(step.began, step.ended) * _MS)
 
     def indexed(self, record: Record, turn: Turn, received_ns: int) -> None:

@@ -7,11 +7,10 @@ Exporters are configured with OpenTelemetry's own variables, such as OTEL_EXPORT
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from app.settings import Settings
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span, SpanKind
+
+    from app.telemetry.open_spans import OpenSpan
 
 TraceHeaders = tuple[tuple[str, bytes], ...]
 """Record headers of a W3C trace context."""
@@ -31,30 +32,15 @@ class TracingError(Exception):
     """Traces cannot be created with these settings; the message is one line."""
 
 
-class _Ids:
-    """The ids of OpenTelemetry's SDK: those that are set, otherwise random ones."""
-
-    trace_id: int | None = None
-    span_id: int | None = None
-
-    def generate_span_id(self) -> int:
-        return self.span_id or random.getrandbits(64) or 1
-
-    def generate_trace_id(self) -> int:
-        return self.trace_id or random.getrandbits(128) or 1
-
-    def is_trace_id_random(self) -> bool:
-        return self.trace_id is None
-
-
 class Tracing:
     """Creates the spans of one service; `of` returns None if traces are off."""
 
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        self._ids = _Ids()
-        provider.id_generator = cast(Any, self._ids)
+        from app.telemetry.open_spans import SpanMaker  # imports OpenTelemetry's SDK
+
+        self._open = SpanMaker(provider)
         self._provider = provider
         self._tracer = provider.get_tracer("parley")
         self._propagator = TraceContextTextMapPropagator()
@@ -97,33 +83,15 @@ class Tracing:
         span_id: int | None,
         *,
         linked: Sequence[tuple[int, int]] = (),
-        **options: Any,
-    ) -> Span:
+        start_time: int,
+        attributes: Mapping[str, Any],
+    ) -> OpenSpan:
         """A span of a sampled trace, with these ids, linked to these spans."""
-        from opentelemetry.context import Context
-        from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+        return self._open(name, kind, trace_id, parent_id, span_id, linked, start_time, dict(attributes))
 
-        def context_of(trace_id: int, span_id: int) -> SpanContext:
-            return SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-
-        parent = Context()
-        if parent_id is not None:
-            parent = set_span_in_context(NonRecordingSpan(context_of(trace_id, parent_id)), parent)
-        links = [Link(context_of(*one)) for one in linked]
-        self._ids.trace_id, self._ids.span_id = trace_id, span_id
-        try:
-            return self._tracer.start_span(name, context=parent, kind=kind, links=links, **options)
-        finally:
-            self._ids.trace_id = self._ids.span_id = None
-
-    def child(self, parent: Span, name: str, began_ns: int, ended_ns: int, attributes: Mapping[str, Any]) -> Span:
+    def child(self, parent: OpenSpan, name: str, began_ns: int, ended_ns: int, attributes: Mapping[str, Any]) -> None:
         """A finished part of `parent`."""
-        from opentelemetry.trace import set_span_in_context
-
-        context = set_span_in_context(parent)
-        span = self._tracer.start_span(name, context=context, start_time=began_ns, attributes=dict(attributes))
-        span.end(max(began_ns, ended_ns))
-        return span
+        self._open.part_of(parent, name, began_ns, dict(attributes)).end(max(began_ns, ended_ns))
 
     def carry(self, span: Span) -> TraceHeaders:
         """The headers that make later work a part of `span`."""
@@ -148,6 +116,9 @@ def _exporter(kind: str) -> SpanExporter:
         raise TracingError(
             "PARLEY_TRACES=otlp needs the exporter of OpenTelemetry: install Parley with its extra `otel`"
         )
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.exporter.otlp.proto.http import trace_exporter
 
-    return OTLPSpanExporter()
+    from app.telemetry.otlp_spans import EncodedSpans
+
+    trace_exporter.encode_spans = EncodedSpans  # type: ignore[assignment, attr-defined]
+    return trace_exporter.OTLPSpanExporter()
