@@ -14,6 +14,7 @@ from tests.integration.npm import NODE, NPM, installed
 
 pytestmark = pytest.mark.skipif(NODE is None or NPM is None, reason="node is not installed: axe was not run")
 HIT = {"request_id": "r", "conversation_id": "c", "role": "user", "text": "my parcel", "created_at": 0, "similarity": 1}
+NEWER = {"request_id": "s", "conversation_id": "c~0123abcd"}
 
 
 async def test_axe_finds_nothing_in_any_view(context: BrowserContext, gateway: GatewayProcess) -> None:
@@ -24,7 +25,7 @@ async def test_axe_finds_nothing_in_any_view(context: BrowserContext, gateway: G
     rows = [{"conversation_id": "c", "title": "My parcel", "turns": 3, "last_at": 1}]
     await page.route("**/v1/conversations?*", lambda route: route.fulfill(json={"conversations": rows}))
     await page.route("**/v1/conversations/*", lambda route: route.fulfill(json={"turns": turns}))
-    await page.route("**/v1/search?*", lambda route: route.fulfill(json={"hits": [HIT]}))
+    await page.route("**/v1/search?*", lambda route: route.fulfill(json={"hits": [{**HIT, "replaced_by": NEWER}]}))
     for scheme, width in (("light", 1100), ("dark", 390)):
         await page.emulate_media(color_scheme=scheme)
         await page.set_viewport_size({"width": width, "height": 800})

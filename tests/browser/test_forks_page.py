@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -115,8 +116,8 @@ async def test_an_answer_is_rewritten_from_a_word_on_by_keyboard(
     await expect(page.locator(".answer")).to_have_text(whole)
 
 
-async def test_a_hit_of_a_version_that_was_replaced_shows_that_version(
-    context: BrowserContext, gateway: GatewayProcess
+async def test_a_hit_of_a_version_that_was_replaced_is_asked_for_and_shows_that_version_or_the_later_one(
+    context: BrowserContext, gateway: GatewayProcess, pictures: Path
 ) -> None:
     first = "01935f6e-0000-7000-8000-000000000001"
     again = f"01935f6e-0000-7000-8000-000000000002.r-{first[-12:]}"
@@ -141,14 +142,31 @@ async def test_a_hit_of_a_version_that_was_replaced_shows_that_version(
         await route.fulfill(json={"turns": turns.get(name, [])})
 
     await page.route("**/v1/conversations/*", turns_of)
-    await page.route("**/v1/search?*", lambda route: route.fulfill(json={"hits": hits}))
+    newer = {"request_id": again, "conversation_id": "old~0123abcd"}
+
+    async def found(route: Route) -> None:
+        everything = "include_replaced=true" in route.request.url
+        replaced = [{**hits[0], "replaced_by": newer}] if everything else []
+        await route.fulfill(json={"hits": [*replaced, {**hits[1], "replaced_by": None}]})
+
+    await page.route("**/v1/search?*", found)
     await page.reload()
     await page.get_by_role("button", name="one", exact=True).click()
     await expect(page.locator(".answer")).to_have_text(["again"])
     await page.keyboard.press("Control+k")
     await page.keyboard.type("one")
-    await expect(page.locator(".hit small").nth(0)).not_to_contain_text("a later version")
+    await expect(page.locator(".hit small")).to_have_text(re.compile("one · a later version · You"))
+    await page.get_by_label("replaced, too").check()
+    await expect(page.locator(".hit small").nth(0)).to_contain_text("one · replaced by a later version · You")
     await expect(page.locator(".hit small").nth(1)).to_contain_text("one · a later version · You")
+    for scheme, width in (("wide", 1100), ("phone", 375)):
+        await page.set_viewport_size({"width": width, "height": 700})
+        await page.screenshot(path=pictures / f"search-{scheme}.png")
+        assert await page.evaluate("document.documentElement.scrollWidth") == width
     await page.locator(".hit").first.click()
     await expect(page.locator(".answer")).to_have_text(["first", "second"])
     await expect(page.locator(".count")).to_have_text("1/2")
+    await page.keyboard.press("Control+k")
+    await page.get_by_role("button", name="Show the later version").click()
+    await expect(page.locator(".answer")).to_have_text(["again"])
+    await expect(page.locator("article.found")).to_have_count(1)

@@ -351,13 +351,14 @@ async def test_an_export_has_the_version_that_is_shown_and_json_says_what_replac
         await (await saved.value).save_as(tmp_path / "saved")
         exported[name, kind] = (tmp_path / "saved").read_text()
         await page.get_by_role("button", name="Close", exact=True).click()
-    assert exported["open", "Markdown"] == "# open\n\n## You\n\nQ asked\n\n## Answer\n\nagain\n"
-    assert exported["other", "Markdown"] == "# other\n\n## You\n\nQ edit\n\n## Answer\n\nedit\n"
+    asked = "## You (version 1 of 2)\n\nQ asked\n\n## Answer (version 2 of 2)\n\nagain\n"
+    assert exported["open", "Markdown"] == f"# open\n\n{asked}"
+    assert exported["other", "Markdown"] == "# other\n\n## You (version 2 of 2)\n\nQ edit\n\n## Answer\n\nedit\n"
     told = json.loads(exported["other", "JSON"])["turns"]
-    assert [(turn.get("answers_again"), turn.get("replaces")) for turn in told] == [
-        (None, None),
-        (related["asked"], None),
-        (None, related["asked"]),
+    assert [(turn.get("answers_again"), turn.get("edits"), turn["shown"]) for turn in told] == [
+        (None, None, False),
+        (related["asked"], None, False),
+        (None, related["asked"], True),
     ]
 
 

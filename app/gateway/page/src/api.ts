@@ -38,6 +38,14 @@ export interface Hit {
   text: string
   created_at: number
   similarity: number
+  /** The latest turn in whose favour this one is found only if it is asked for. */
+  replaced_by?: Place | null
+}
+
+/** Where a turn is. */
+export interface Place {
+  request_id: string
+  conversation_id: string
 }
 
 export interface Me {

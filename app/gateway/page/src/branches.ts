@@ -19,6 +19,15 @@ interface Node {
   next: Fork[]
 }
 
+/** Of a question and the answer to it, the version that is shown: which it is, and of how many. */
+export interface Chosen {
+  prompt: string
+  text: string
+  question: [number, number]
+  answer: [number, number]
+  requestIds: string[]
+}
+
 const none = (): Fork => ({ nodes: [], shown: 0 })
 
 export class Branches {
@@ -63,6 +72,16 @@ export class Branches {
       fork = node?.next[node.turn.shownAt]
     }
     return turns
+  }
+
+  get chosen(): Chosen[] {
+    return this.shown.map((turn) => ({
+      prompt: turn.prompt,
+      text: turn.text || turn.last.note,
+      question: this.versions(turn),
+      answer: [turn.shownAt, turn.count],
+      requestIds: turn.shownAnswers.map((one) => one.requestId),
+    }))
   }
 
   get isForked(): boolean {

@@ -20,7 +20,7 @@ const prompt = byId<HTMLTextAreaElement>('prompt')
 const user = byId<HTMLInputElement>('user')
 const banner = new Banner(() => void resume().catch(refuse))
 const search = new SearchView(
-  (hit) => void open(rootOf(hit.conversation_id), hit.request_id),
+  (place) => void open(rootOf(place.conversation_id), place.request_id),
   () => talk.versionId,
   (id) => list.titleOf(id),
 )
@@ -30,7 +30,7 @@ const list = new ConversationList(
   (row) => options.open(row),
 )
 const options = new Options(
-  (id) => (id === talk.conversationId ? talk.shownTurns : null),
+  (id) => (id === talk.conversationId ? talk.chosen : null),
   () => void list.refresh(),
   (id) => (id === undefined ? list.clear() : list.drop(id), leave(id)),
 )

@@ -1,28 +1,29 @@
 /** What can be done with a conversation: another title, a file of it, off the list, deleted; and the erasure of all. */
 
 import { deleteConversation, erase, versionsOf, type Turn } from './api'
-import { Branches } from './branches'
+import { Branches, type Chosen } from './branches'
 import { byId } from './dom'
 import { relationOf, tail } from './ids'
 import type { Row } from './list'
 import { deleted, erased, list } from './store'
 import { ofFailure, ofUndone } from './words'
 
-/** Of a question and of the answer to it, the version that is shown. */
-export interface ShownTurn {
-  prompt: string
-  text: string
-}
+const versionOf = ([at, of]: [number, number]): string => (of > 1 ? ` (version ${at + 1} of ${of})` : '')
 
-function markdownOf(title: string, turns: ShownTurn[]): string {
-  const parts = turns.map((turn) => `## You\n\n${turn.prompt}\n\n## Answer\n\n${turn.text.trim()}\n`)
+function markdownOf(title: string, turns: Chosen[]): string {
+  const parts = turns.map(
+    ({ prompt, text, question, answer }) =>
+      `## You${versionOf(question)}\n\n${prompt}\n\n## Answer${versionOf(answer)}\n\n${text.trim()}\n`,
+  )
   return [`# ${title}\n`, ...parts].join('\n')
 }
 
-const RELATIONS = { again: 'answers_again', more: 'continues', edit: 'replaces', after: 'follows' } as const
+const RELATIONS = { again: 'answers_again', more: 'continues', edit: 'edits', after: 'follows' } as const
 
-/** All versions; one that stands in the place of another names it. */
-function jsonOf(conversation_id: string, title: string, turns: Turn[]): string {
+/** All versions; one that stands in the place of another names it, and those that are `shown` say so. */
+function jsonOf(conversation_id: string, title: string, all: Turn[], chosen: Chosen[]): string {
+  const shown = new Set(chosen.flatMap((one) => one.requestIds))
+  const turns = all.map((turn) => ({ ...turn, shown: shown.has(turn.request_id) }))
   const related = turns.map((turn) => {
     const relation = relationOf(turn.request_id)
     const other = relation && turns.find((one) => tail(one.request_id) === relation.of)
@@ -51,8 +52,8 @@ export class Options {
   private row: Row = { id: '', title: '', at: 0 }
 
   constructor(
-    /** The turns that are shown of a conversation, if it is open. */
-    private readonly shown: (id: string) => ShownTurn[] | null,
+    /** What is shown of a conversation, if it is open. */
+    private readonly chosen: (id: string) => Chosen[] | null,
     private readonly changed: () => void,
     /** A conversation is off the list; without an id, all are. */
     private readonly removed: (id?: string) => void,
@@ -89,8 +90,9 @@ export class Options {
     try {
       const turns = await versionsOf(this.row.id)
       const { id, title } = this.row
-      if (kind === 'json') save(`${fileName(title)}.json`, 'application/json', jsonOf(id, title, turns))
-      else save(`${fileName(title)}.md`, 'text/markdown', markdownOf(title, this.shown(id) ?? Branches.of(turns).shown))
+      const chosen = this.chosen(id) ?? Branches.of(turns).chosen
+      if (kind === 'json') save(`${fileName(title)}.json`, 'application/json', jsonOf(id, title, turns, chosen))
+      else save(`${fileName(title)}.md`, 'text/markdown', markdownOf(title, chosen))
     } catch (error) {
       this.told.textContent = ofFailure(error)
     }

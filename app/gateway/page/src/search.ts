@@ -1,7 +1,7 @@
 /** The search view: hits of the history, with the words that were looked for marked. */
 
-import { search, type Hit } from './api'
-import { byId, element } from './dom'
+import { search, type Hit, type Place } from './api'
+import { button, byId, element } from './dom'
 import { rootOf } from './ids'
 import { listed } from './store'
 import { ofFailure } from './words'
@@ -25,17 +25,18 @@ function marked(text: string, query: string): (Node | string)[] {
   return text.split(pattern).map((part, at) => (at % 2 ? element('mark', {}, part) : part))
 }
 
-function row(hit: Hit, title: string, query: string, open: (hit: Hit) => void): HTMLElement {
-  const version = rootOf(hit.conversation_id) === hit.conversation_id ? '' : 'a later version'
+function row(hit: Hit, title: string, query: string, open: (place: Place) => void): HTMLElement {
+  const { replaced_by: newer } = hit
+  const version = newer ? 'replaced by a later version' : rootOf(hit.conversation_id) === hit.conversation_id ? '' : 'a later version'
   const about = [title, version, hit.role === 'user' ? 'You' : 'Answer', new Date(hit.created_at).toLocaleString(), `${Math.round(hit.similarity * 100)}% near`]
-  const button = element(
+  const found = element(
     'button',
     { type: 'button', className: 'hit' },
     element('small', {}, about.filter(Boolean).join(' · ')),
     element('span', {}, ...marked(hit.text, query)),
   )
-  button.addEventListener('click', () => open(hit))
-  return element('li', {}, button)
+  found.addEventListener('click', () => open(hit))
+  return element('li', {}, found, ...(newer ? [button('Show the later version', () => open(newer))] : []))
 }
 
 export class SearchView {
@@ -43,7 +44,7 @@ export class SearchView {
   private searches = 0
 
   constructor(
-    private readonly open: (hit: Hit) => void,
+    private readonly open: (place: Place) => void,
     private readonly conversation: () => string,
     private readonly titleOf: (conversationId: string) => string,
   ) {
@@ -55,7 +56,7 @@ export class SearchView {
       clearTimeout(this.typed)
       this.typed = setTimeout(() => void this.run(), TYPED_MS)
     })
-    for (const id of ['role', 'since', 'here']) byId(id).addEventListener('change', () => void this.run())
+    for (const id of ['role', 'since', 'here', 'replaced']) byId(id).addEventListener('change', () => void this.run())
     byId('close-search').addEventListener('click', () => this.toggle(false))
   }
 
@@ -75,7 +76,7 @@ export class SearchView {
       const own = listed()
       const hits = (await search(this.filters(query))).filter((hit) => hit.created_at > (own[rootOf(hit.conversation_id)]?.removedAt ?? -1))
       if (turn !== this.searches) return // another search has begun since
-      const open = (hit: Hit): void => (this.toggle(false), this.open(hit))
+      const open = (place: Place): void => (this.toggle(false), this.open(place))
       const rows = hits.map((hit) => row(hit, this.titleOf(hit.conversation_id), query, open))
       this.show(hits.length > 1 ? `The ${hits.length} nearest, best first` : hits.length ? 'One hit' : 'Nothing was found.', rows)
     } catch (error) {
@@ -89,6 +90,7 @@ export class SearchView {
     const filters: Record<string, string> = { q: query, limit: MOST }
     if (role) filters.role = role
     if (days) filters.since = String(Date.now() - Number(days) * DAY_MS)
+    if (byId<HTMLInputElement>('replaced').checked) filters.include_replaced = 'true'
     if (byId<HTMLInputElement>('here').checked) filters.conversation_id = this.conversation()
     return filters
   }

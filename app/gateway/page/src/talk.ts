@@ -1,7 +1,7 @@
 /** The conversation that is open: its turns, and what is asked in it. */
 
 import { ask, askedAt, caller, cancel, Unreachable, versionsOf, type Turn } from './api'
-import { Branches } from './branches'
+import { Branches, type Chosen } from './branches'
 import { byId } from './dom'
 import { forkOf, newId, rootOf, type Relation } from './ids'
 import * as panel from './panel'
@@ -155,8 +155,8 @@ export class Talk {
     turn.node.classList.add('found')
   }
 
-  get shownTurns(): TurnView[] {
-    return this.turns.shown
+  get chosen(): Chosen[] {
+    return this.turns.chosen
   }
 
   /** What the conversation began with; empty where nothing was asked. */

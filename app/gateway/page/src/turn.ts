@@ -96,6 +96,11 @@ export class TurnView {
     return this.variants.flat()
   }
 
+  /** The answer that is shown, and what continues it. */
+  get shownAnswers(): ShownAnswer[] {
+    return this.parts
+  }
+
   get count(): number {
     return this.variants.length
   }
