@@ -57,7 +57,7 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
 
     by: The desk that may approve, or `user`.
     until: When its time is over; once the call is made, that of its tool.
-    time_ms: How long the tool has.
+    time_ms: How long the tool has; 0 if the decision is the result and there is no call (app/features/programs).
     is_made_at_last: It is made if nobody decides.
     parameters, description: The schema of its arguments, and what the tool does.
     question: What the user said last, where desks are to read it.
@@ -83,7 +83,7 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AskedAgent(msgspec.Struct, frozen=True):
-    """Of a call that is a request of an agent: the request has the call's id. `until`: when its time is over."""
+    """Of a call that is a request of an agent and has its id; without an agent it waits until its time is over."""
 
     call_id: str
     agent: str
@@ -139,13 +139,11 @@ class ToolRound(msgspec.Struct, frozen=True):
     def messages(self) -> tuple[ChatMessage, ...]:
         """The calls, their results in the order of the calls, and what the user has added."""
         content = {one.call_id: one.content for one in self.outcomes}
-        results = (
-            ChatMessage("tool", content[call.id], call_id=call.id, name=call.name)
-            for call in self.calls
-            if call.id in content
-        )
+        known = (call for call in self.calls if call.id in content)
+        results = (ChatMessage("tool", content[call.id], call_id=call.id, name=call.name) for call in known)
         words = (ChatMessage("user", one.text) for one in self.words)
-        return (ChatMessage("assistant", self.text, calls=self.calls, reasoning=self.reasoning), *results, *words)
+        said = ChatMessage("assistant", self.text, calls=self.calls, reasoning=self.reasoning)
+        return (*((said,) if self.text or self.calls else ()), *results, *words)
 
 
 class ToolRounds(msgspec.Struct, frozen=True):

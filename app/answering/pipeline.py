@@ -139,7 +139,7 @@ class Answering:
         answer.write_as(model)
         prompt, job = await self._job(model)
         answer.prompt_digest, answer.tells_reasoning = prompt.digest, job.reasoning is not None
-        resumes, self._resumes = self._resumes, False
+        resumes, self._resumes = self._resumes and answer.index == self.run.accepted.former.position, False
         if resumes:
             if not self._is_same(model, prompt):
                 raise Over(self.run.ended_by(FinishReason.PARTIAL, len(prompt.ids)))

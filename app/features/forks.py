@@ -134,6 +134,8 @@ class Copying(Stage):
         request = self.run.accepted.request
         own = call_id(request.user_id, turn.request_id, 0)
         at = next((at for at, step in enumerate(turn.steps) if any(one.id == own for one in step.calls)), None)
+        if at is None and turn.called_at is not None:  # the first call of a program's answer is no step of its turn
+            at = 0
         if at is not None and at < len(turn.steps) - 1 and index > (turn.called_at or 0):
             raise _refused(
                 f"from.index: at most {turn.called_at or 0}: behind that the answer of {turn.request_id} has called "

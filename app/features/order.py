@@ -8,6 +8,7 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     agents       One whose agent is not there, too.
     quota        Of a request that its tenant may not send, no model, judge or index sees anything.
     tool_rounds  Results of tools come from outside: the guard inside it reads them like a prompt.
+    programs     They stand in the place of tools: each answer has one of the two.
     routing      A fallback begins a new prompt, so the guard inside it hides values from the next model, too.
     retry        Another model is asked once the same one has failed twice.
     forks        What is copied is hidden and judged like the rest, and repeats nothing of the cache.
@@ -23,10 +24,10 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     asked        An end that no other stage has a word in is the result of a call.
 
 To remove a feature, delete its module, what names it here, and its field in `Policy` (app/policy/file.py). `best_of`,
-`forks`, `moderation`, `steering`, `egress` and `asked` need no more. The others are fields of `Features`: they have
-figures (`families_of`), or other parts of a worker call them, and the type checker names these places. `retry` is no
-feature: every answer has it, so it is in app/answering, as the attempts of replayed requests, which stand around all
-others.
+`forks`, `moderation`, `steering`, `programs`, `egress` and `asked` need no more. The others are fields of `Features`:
+they have figures (`families_of`), or other parts of a worker call them, and the type checker names these places.
+`retry` is no feature: every answer has it, so it is in app/answering, as the attempts of replayed requests, which stand
+around all others.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from app.features.guard.metrics import guard_families
 from app.features.guard.moderation import Moderation
 from app.features.host import WorkerParts
 from app.features.plugged import PluggedIn, plugin_families
+from app.features.programs.stage import Programs
 from app.features.quota.metrics import budget_families
 from app.features.quota.stage import Quota
 from app.features.recall.metrics import recall_families
@@ -101,6 +103,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None, plugged: PluggedI
         agents,
         quota,
         tools,
+        Programs(tools, host.policy),
         routing,
         Retry(host.models, quota.may_name),
         Forks(),

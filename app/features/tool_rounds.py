@@ -15,6 +15,7 @@ import logging
 import math
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from textwrap import shorten
 from weakref import WeakKeyDictionary
 
@@ -33,10 +34,12 @@ from app.features.agents.asking import Asking, ask, stop_asked
 from app.features.answer_steps import tell_calls, tell_round
 from app.features.answer_trace import AnswerTrace
 from app.features.open_calls import OpenCalls
+from app.features.programs.history import is_shown, shown
 from app.features.steering import Steering
 from app.features.waits.approvals import Decided, asked, call_record, not_asked, over, timed_out
 from app.features.waits.sleep import asleep, go_on, kept_at_end, may_sleep
 from app.features.waits.states import waits_of
+from app.policy.agents import is_of_program
 from app.policy.file import NO_POLICY, Policy
 from app.policy.tools import BY_USER
 from app.settings import Settings
@@ -75,6 +78,7 @@ class ToolsOverKafka(Feature):
 
     def use(self, policy: Policy) -> None:
         self.waits = policy.waits
+        self.rules = policy.tools
         self.approve = {name: rules.approve for name, rules in policy.tools.items() if rules.approve is not None}
         self.asks = {name: rules for name, rules in policy.tools.items() if rules.ask and policy.waits is not None}
 
@@ -89,7 +93,9 @@ class ToolsOverKafka(Feature):
         return self._calls.get(ownership)
 
     def stage(self, run: Run) -> Stage | None:
-        return Calling(run, self) if run.accepted.request.tool_mode is ToolMode.KAFKA else None
+        """The answer of a program has its own (app/features/programs)."""
+        request = run.accepted.request
+        return Calling(run, self) if request.tool_mode is ToolMode.KAFKA and not is_of_program(request) else None
 
 
 class Calling(Stage):
@@ -134,9 +140,7 @@ class Calling(Stage):
             if answer.rounds == self._made and self._made.missing:
                 await self._wait()
             if self._made.rounds and answer.rounds == self._made and answer.index == self._made.end:
-                await self._tools.steering.add_words(self.run, self._calls)
-                self._made = self._calls.decided(self.run.key) or self._made
-                answer.continue_after(self._made)
+                await self._add_words()
             end = await then()
             if not isinstance(end, End) or end.reason is not FinishReason.TOOL_CALLS:
                 return end
@@ -149,11 +153,17 @@ class Calling(Stage):
                 raise Over(End(answer.index, FinishReason.PARTIAL, end.usage))
             answer.continue_after(passed)
 
+    async def _add_words(self) -> None:
+        """Let later requests say something in between."""
+        await self._tools.steering.add_words(self.run, self._calls)
+        self._made = self._calls.decided(self.run.key) or self._made
+        self.run.answer.continue_after(self._made)
+
     async def _ask(self, end: End) -> None:
         """Make the calls in which a round has ended."""
         run, answer, now = self.run, self.run.answer, self.run.partition.ownership.clock.now()
         calls = tuple(ModelCall(call.name, call.arguments, answer.call_id(at)) for at, call in enumerate(end.calls))
-        asking = ask(run, answer.rounds, calls, self._tools.asks, now) if self._tools.asks else Asking()
+        asking = self._asking(calls, now)
         one = ToolRound(
             end=answer.index,
             text=answer.text_of_round,
@@ -161,7 +171,7 @@ class Calling(Stage):
             calls=calls,
             usage=end.usage,
             asked_at=now,
-            expires_at=now + self._timeout_ms(),
+            expires_at=now + self._time_ms(calls),
             outcomes=asking.outcomes,
             approvals=self._approvals(calls, now),
             agents=asking.agents,
@@ -174,8 +184,9 @@ class Calling(Stage):
         trace = AnswerTrace.of_accepted(run.accepted)
         others = {call.id for call in one.asked} | {agent.call_id for agent in one.agents}
         made = [call for call in one.missing if call.id not in others]
+        headers = partial(trace.headers_of_call, self._settings)
         outputs = tuple(
-            call_record(self._settings, run.key, rounds, call, now, trace.headers_of_call(self._settings, call.id))
+            call_record(self._settings, run.key, rounds, self._sent(call, rounds), now, headers(call.id))
             for call in made
         )
         outputs += asking.outputs
@@ -183,8 +194,11 @@ class Calling(Stage):
         self._made = rounds
         answer.continue_after(rounds)
         run.inflight.attempts.end_beginning()
-        tell_round(run, answer.version or "", now)
-        await answer.notice(TOOL_CALLS, _waits_for(one.calls), {"calls": [_shown_call(call) for call in one.calls]})
+        if end.usage.prompt_tokens:
+            tell_round(run, answer.version or "", now)
+        if is_shown(one):
+            shown_calls = [_shown_call(call) for call in one.calls]
+            await answer.notice(TOOL_CALLS, _waits_for(one.calls), {"calls": shown_calls})
         if not one.missing:
             await self._tell_results()
 
@@ -192,7 +206,7 @@ class Calling(Stage):
         """Wait until each call of the last round has a result. Raises `Over` if the request is stopped."""
         run, clock = self.run, asyncio.get_running_loop().time
         sleeps_at = math.inf if self._tools.waits is None else clock() + self._tools.waits.park_after_s
-        if self._tools.waits is not None and self._made.waiting_agents:
+        if self._tools.waits is not None and any(one.agent for one in self._made.waiting_agents):
             sleeps_at = clock()
         async with run.waiting():
             with (
@@ -221,6 +235,21 @@ class Calling(Stage):
         run.answer.continue_after(self._made)
         run.check()
         await self._tell_results()
+
+    def _asking(self, calls: Sequence[ModelCall], now: int) -> Asking:
+        """Ask agents by those of the calls whose tools are agents."""
+        rules = self._tools.asks
+        return ask(self.run, self.run.answer.rounds, calls, rules, now) if rules else Asking()
+
+    def _sent(self, call: ModelCall, rounds: ToolRounds) -> ModelCall:
+        """A call of the last of these rounds as its record has it."""
+        del rounds
+        return call
+
+    def _time_ms(self, calls: Sequence[ModelCall]) -> int:
+        """How long these calls have."""
+        del calls
+        return self._timeout_ms()
 
     def _approvals(self, calls: Sequence[ModelCall], now: int) -> tuple[Approval, ...]:
         """For those of the calls that need one by the policy."""
@@ -281,11 +310,12 @@ class Calling(Stage):
         await self.run.partition.commit(Commit(None, (change,), decided.outputs, decided.audit), urgent=True)
 
     async def _tell_results(self) -> None:
-        results, answer, timeline = self._made.rounds[-1].outcomes, self.run.answer, self.run.inflight.timeline
+        last, answer, timeline = self._made.rounds[-1], self.run.answer, self.run.inflight.timeline
         timeline.round = self.run.accepted.time_of(self.run.ownership.clock.now()) * 1_000_000
         timeline.batched = timeline.admitted = None
-        shown = [{"tool_call_id": one.call_id, "content": one.content[:_SHOWN]} for one in results]
-        await answer.notice(TOOL_RESULTS, "the answer goes on with the results of its calls", {"results": shown})
+        if is_shown(last):
+            results = [{"tool_call_id": one.call_id, "content": one.content[:_SHOWN]} for one in last.outcomes]
+            await answer.notice(TOOL_RESULTS, "the answer goes on with the results of its calls", {"results": results})
 
     async def _time_out(self) -> None:
         """Decide that the missing results come too late. Those that arrived while no worker read them are not, unless
@@ -309,6 +339,8 @@ class Calling(Stage):
 
     def leave(self, kept: Kept) -> Kept:
         """The calls are part of the turn, and their row goes. Each call has a result, as templates expect."""
+        rounds = shown(self.run.answer.rounds.without_results(CANCELLED))
+        kept = dataclasses.replace(kept, is_empty=kept.is_empty and not rounds.steps)
         if self.run.accepted.sleeper is not None:
             kept = kept_at_end(self.run, kept, self._made)
         if not self._made.rounds:
@@ -319,14 +351,12 @@ class Calling(Stage):
             kept = dataclasses.replace(kept, audit=(*kept.audit, *audit))
         if last.waiting_agents:
             kept, self._stopped = stop_asked(self.run, kept, last)
-        rounds = self.run.answer.rounds.without_results(CANCELLED)
         turn = kept.turn
         if turn is not None and rounds.rounds and not self.run.hides_turn:
             made = tuple(ToolCall(call.id, call.name, call.arguments) for call in rounds.calls)
             turn = msgspec.structs.replace(turn, tool_calls=(*made, *(turn.tool_calls or ())) or None)
         gone = self._calls.end(self.run.key, self._made.without_results(CANCELLED))
-        is_empty = kept.is_empty and not rounds.rounds
-        kept = dataclasses.replace(kept, turn=turn, row=_with_steps(kept.row, rounds), is_empty=is_empty)
+        kept = dataclasses.replace(kept, turn=turn, row=_with_steps(kept.row, rounds))
         return kept.with_change(gone)
 
     def committed(self, outcome: Outcome) -> None:

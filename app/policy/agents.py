@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from app.policy.tools import ToolRules
+from app.policy.mistakes import Mistake
+from app.policy.tools import MOST_S, ToolRules
 from app.wire.error import WireError
 from app.wire.ids import is_tool_name
 from app.wire.request import Message, Request, Role
@@ -15,23 +16,40 @@ from app.wire.validation import validate_request
 
 MOST_DEEP = 3
 """How many agents that are asked may ask one another in a row."""
+_STEP_S = 86_400.0
 _QUESTION = {"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]}
 """The arguments of a tool that is an agent, unless it has a schema of its own."""
 
 
 class AgentRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request that names the agent has its instructions (`system`), its `model`, by default that of any request, and
-    those of `[tools.NAME]` that it names. Programs on Kafka run them.
+    those of `[tools.NAME]` that it names. Programs on Kafka run them. With `program` a program decides what its answers
+    do (app/features/programs), and has `within_s` for each step, by default a day.
     """
 
     system: str = ""
     model: str | None = None
     tools: tuple[str, ...] = ()
+    program: bool = False
+    within_s: float | None = None
+
+    @property
+    def step_ms(self) -> int:
+        return round((self.within_s or _STEP_S) * 1000)
+
+    def mistakes(self) -> Iterator[Mistake]:
+        """What the types cannot express."""
+        if self.within_s is not None and not 0 < self.within_s <= MOST_S:
+            yield Mistake("within_s", f"within_s must be above 0 and at most {MOST_S}")
+        if self.within_s is not None and not self.program:
+            yield Mistake("within_s program", "within_s is the time of a program's step, so it needs program = true")
+        if self.program and self.tools:
+            yield Mistake("program tools", "program excludes tools: a program calls tools itself, by their names")
 
 
 def as_agent(request: Request, rules: AgentRules, tools: Mapping[str, ToolRules]) -> Request:
-    """The request of an agent as one that brings all of it, and names none."""
-    request = msgspec.structs.replace(request, agent=None, model=rules.model)
+    """The request of an agent as one that brings all of it, and names none, unless that is a program."""
+    request = msgspec.structs.replace(request, agent=request.agent if rules.program else None, model=rules.model)
     if rules.system:
         said = request.messages
         if said is None:
@@ -40,8 +58,13 @@ def as_agent(request: Request, rules: AgentRules, tools: Mapping[str, ToolRules]
         request = msgspec.structs.replace(request, messages=(Message(Role.SYSTEM, rules.system), *said))
     if rules.tools:
         fields = tuple(_field(name, tools.get(name, ToolRules())) for name in rules.tools)
-        request = msgspec.structs.replace(request, tools=fields, tool_mode=ToolMode.KAFKA)
-    return request
+        request = msgspec.structs.replace(request, tools=fields)
+    return msgspec.structs.replace(request, tool_mode=ToolMode.KAFKA) if rules.tools or rules.program else request
+
+
+def is_of_program(request: Request) -> bool:
+    """Whether the request is one of an agent that is a program. No sender may name an agent and a `tool_mode`."""
+    return request.agent is not None and request.tool_mode is ToolMode.KAFKA
 
 
 def _field(name: str, rules: ToolRules) -> ToolField:
@@ -63,7 +86,8 @@ def agent_mistakes(
             yield f"{path}.model: there is no model {rules.model!r}; there are {', '.join(models)}"
         unknown = [one for one in rules.tools if one not in tools]
         yield from (f"{path}.tools: there is no [tools.{one}]; there are {_listed(tools)}" for one in unknown)
-        request = as_agent(Request(request_id="x", user_id="x", prompt="x"), rules, tools)
+        plain = msgspec.structs.replace(rules, program=False)
+        request = as_agent(Request(request_id="x", user_id="x", prompt="x"), plain, tools)
         try:
             validate_request(request, b"x", max_prompt_bytes=most)
         except WireError as error:
@@ -71,7 +95,10 @@ def agent_mistakes(
 
 
 def ask_mistakes(agents: Mapping[str, AgentRules], tools: Mapping[str, ToolRules], *, has_waits: bool) -> Iterator[str]:
-    """What is wrong with tools that are agents."""
+    """What is wrong with tools that are agents, and with agents that wait."""
+    if not has_waits:
+        programs = (name for name, rules in agents.items() if rules.program)
+        yield from (f"agents.{name}.program: needs the table [waits]: answers wait for programs" for name in programs)
     for name, rules in tools.items():
         if rules.ask is None:
             continue

@@ -13,7 +13,7 @@ from app.policy.mistakes import Mistake
 BY_USER = "user"
 """In place of a desk: the user, whose answer calls the tool, decides."""
 
-_MOST_S = 30 * 86_400
+MOST_S = 30 * 86_400
 _ANSWER_S = 600.0
 _DESK = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -36,8 +36,8 @@ class ApproveRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """What the types cannot express."""
         if not is_desk(self.by):
             yield Mistake("by", "by must be 1-64 of A-Z a-z 0-9 _ . -")
-        if not 0 < self.within_s <= _MOST_S:
-            yield Mistake("within_s", f"within_s must be above 0 and at most {_MOST_S}")
+        if not 0 < self.within_s <= MOST_S:
+            yield Mistake("within_s", f"within_s must be above 0 and at most {MOST_S}")
 
 
 class ToolRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,8 +59,8 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def mistakes(self) -> Iterator[Mistake]:
         """What the types cannot express."""
-        if self.within_s is not None and not 0 < self.within_s <= _MOST_S:
-            yield Mistake("within_s", f"within_s must be above 0 and at most {_MOST_S}")
+        if self.within_s is not None and not 0 < self.within_s <= MOST_S:
+            yield Mistake("within_s", f"within_s must be above 0 and at most {MOST_S}")
         if self.within_s is not None and self.ask is None:
             yield Mistake("within_s ask", "within_s is the time of an agent, so it needs ask")
         if self.ask is not None and self.approve is not None:

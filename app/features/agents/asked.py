@@ -31,6 +31,7 @@ class AskedAgents(Feature):
 
     def use(self, policy: Policy) -> None:
         self._is_on |= any(rules.ask for rules in policy.tools.values())
+        self._is_on |= any(rules.program for rules in policy.agents.values())
 
     def stage(self, run: Run) -> Stage | None:
         asker = asker_of(run.accepted.record.headers)

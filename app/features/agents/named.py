@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Round, Stage
-from app.policy.agents import as_agent
+from app.policy.agents import as_agent, is_of_program
 from app.policy.file import Policy
 from app.wire.error import ErrorCode
 from app.wire.event import Plan
@@ -36,7 +36,8 @@ class NamedAgents(Feature):
         return request if rules is None else as_agent(request, rules, self._tools)
 
     def stage(self, run: Run) -> Stage | None:
-        return None if run.accepted.request.agent is None else UnknownAgent(run, self)
+        request = run.accepted.request
+        return None if request.agent is None or is_of_program(request) else UnknownAgent(run, self)
 
     def refusal(self, name: str | None) -> RequestRefused:
         there_are = ", ".join(sorted(self._agents)) or "none"

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from app.answering.dialogue import Dialogue
 from app.delivery.accepted import Accepted
+from app.features.programs.history import is_step_name
 from app.private.forms import MaskedForm
 from app.private.json_text import is_json, parts_of
 from app.private.mask import Mask
@@ -63,7 +64,7 @@ def size_of(texts: Iterable[str]) -> int:
 
 
 def _texts_of_message(message: ChatMessage) -> Iterator[str]:
-    yield message.content
+    yield json_text(message.content) if is_step_name(message.name) else message.content
     yield message.name
     yield message.reasoning
     yield from (json_text(call.arguments) for call in message.calls)

@@ -43,6 +43,8 @@ from tables.tool_calls import Approval, ApprovalState, ToolOutcome, ToolRounds, 
 
 TIMED_OUT = "error: the tool did not answer in time"
 LATE = "error: the agent did not answer in time"
+SLEPT = "the time has come"
+NOT_SLEPT = "error: too many answers wait, so the time is cut short"
 NOT_APPROVED = "error: nobody has approved this in time"
 NOT_ASKED = "error: nobody was asked to approve this, because too many answers wait"
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -108,9 +110,15 @@ def timed_out(rounds: ToolRounds, now: int, latest: int | None = None) -> ToolRo
     for call in rounds.missing:
         until = rounds.rounds[-1].until(call.id)
         if call not in asked and (until if latest is None else min(until, latest)) <= now:
-            is_agent = any(one.call_id == call.id for one in rounds.agents)
-            rounds = rounds.answered(ToolOutcome(call.id, LATE if is_agent else TIMED_OUT))
+            rounds = rounds.answered(ToolOutcome(call.id, _late(rounds, call, until, now)))
     return rounds
+
+
+def _late(rounds: ToolRounds, call: ModelCall, until: int, now: int) -> str:
+    agent = next((one.agent for one in rounds.agents if one.call_id == call.id), None)
+    if agent == "":  # it waits for its time alone
+        return SLEPT if until <= now else NOT_SLEPT
+    return TIMED_OUT if agent is None else LATE
 
 
 def expiries(settings: Settings, key: RequestKey, rounds: ToolRounds, now: int) -> tuple[Outgoing, ...]:
@@ -185,6 +193,8 @@ def _check(partition: Partition, decision: Decide, approval: Approval | None, *,
 
 def _expired(rounds: ToolRounds, approval: Approval, now: int) -> ToolRounds:
     approval = msgspec.structs.replace(approval, state=ApprovalState.EXPIRED)
+    if _is_of_program(approval):
+        return rounds.with_approval(approval).answered(_told(approval))
     if approval.is_made_at_last:
         return _made(rounds, approval, now)
     return rounds.with_approval(approval).answered(ToolOutcome(approval.call_id, NOT_APPROVED))
@@ -193,6 +203,8 @@ def _expired(rounds: ToolRounds, approval: Approval, now: int) -> ToolRounds:
 def _as_decided(rounds: ToolRounds, approval: Approval, decision: Decide, now: int) -> ToolRounds:
     state = ApprovalState(decision.decision)
     approval = msgspec.structs.replace(approval, state=state, decided_by=decision.by)
+    if _is_of_program(approval) and (state is ApprovalState.REJECTED or decision.arguments is None):
+        return rounds.with_approval(approval).answered(_told(approval, decision.reason))
     if state is ApprovalState.REJECTED:
         reason = f": {decision.reason}" if decision.reason else ""
         outcome = ToolOutcome(approval.call_id, f"error: rejected by {decision.by}{reason}")
@@ -202,7 +214,22 @@ def _as_decided(rounds: ToolRounds, approval: Approval, decision: Decide, now: i
             raise _refused(decision, f"arguments: {why}")
         call = next(one for one in rounds.calls if one.id == approval.call_id)
         approval = msgspec.structs.replace(approval, asked=call.arguments)
+    if _is_of_program(approval):
+        told = _told(approval, decision.reason, decision.arguments)
+        return rounds.with_approval(approval, decision.arguments).answered(told)
     return _made(rounds, approval, now, decision.arguments)
+
+
+def _is_of_program(approval: Approval) -> bool:
+    """Whether the decision is the result, so that no call is made by it."""
+    return not approval.time_ms
+
+
+def _told(approval: Approval, reason: str | None = None, arguments: str | None = None) -> ToolOutcome:
+    """The decision as the result that a program reads."""
+    told = {"decision": approval.state.value, "by": approval.decided_by, "reason": reason or ""}
+    edited = {} if arguments is None else {"arguments": msgspec.json.decode(arguments)}
+    return ToolOutcome(approval.call_id, records.encode({**told, **edited}).decode())
 
 
 def _made(rounds: ToolRounds, approval: Approval, now: int, arguments: str | None = None) -> ToolRounds:

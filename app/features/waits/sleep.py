@@ -21,9 +21,10 @@ from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS
 from app.delivery.sleepers import Sleepers
 from app.features.open_calls import OpenCalls
+from app.features.programs.history import shown, text_behind
 from app.features.recall.erased import without_erased
 from app.features.waits.segments import segments_of
-from app.features.waits.states import ENDED, erased_record, state_record
+from app.features.waits.states import ENDED, erased_record, state_record, waited_for
 from app.features.waits.wake import WOKEN as WOKEN_HEADER
 from app.policy.file import DEFAULT_MODEL, WaitRules
 from app.wire.event import WOKEN
@@ -38,6 +39,8 @@ MAX_ANSWER_BYTES = 512 * 1024
 MAX_VALUE_BYTES = MAX_RECORD_BYTES - (8 << 10)
 OPEN = "this call waits for {}"
 """What later requests of the conversation read in place of a result."""
+SILENT = "this answer is to come"
+"""And in place of one that has said nothing yet."""
 
 
 def may_sleep(run: Run, calls: OpenCalls, rules: WaitRules) -> bool:
@@ -126,10 +129,13 @@ def _open_turn(run: Run, rounds: ToolRounds) -> tuple[RowChange, ...]:
     waiting = rounds
     for call in last.missing:
         waiting = waiting.answered(ToolOutcome(call.id, OPEN.format(call.name)))
+    waiting, said = shown(waiting), text_behind(waiting)
+    if not said and not waiting.steps:
+        said = SILENT
     turn = KeptTurn(
         request_id=request.request_id,
         prompt=question_of(request, run.memory),
-        answer="",
+        answer=said,
         at=now,
         steps=(*steps_of(request, run.memory), *(dataclasses.replace(one, reasoning="") for one in waiting.steps)),
         before=before_of(request, run.memory),
@@ -149,9 +155,7 @@ async def go_on(run: Run) -> None:
     """Tell readers that the answer goes on, by another model if the one that wrote it is not served any more."""
     plan, request, former = run.answer.plan, run.accepted.request, run.accepted.former
     author = former.answer.segments[-1].model_version if former.answer is not None and former.has_begun else None
-    rounds = run.answer.rounds
-    kind = "approval" if rounds.is_rejected else "answer" if rounds.rounds and rounds.rounds[-1].agents else "tool"
-    details: dict[str, str] = {"kind": kind}
+    details = {"kind": waited_for(run.answer.rounds)}
     if author is not None and run.models.decided(author) is None:
         name = next((one for one in (plan.model, request.model, DEFAULT_MODEL) if one and run.models.find(one)), None)
         if name is not None:
@@ -166,7 +170,7 @@ def kept_at_end(run: Run, kept: Kept, rounds: ToolRounds) -> Kept:
     key, head = run.key, run.accepted.sleeper.head
     run.drop_erased()
     kept = without_rows(run, kept, head, rounds)
-    if kept.row is None and run.conversation is not None:
+    if (kept.row is None or kept.is_empty) and run.conversation is not None:
         turns = tuple(one for one in run.conversation.turns if one.request_id != key[1] or not one.open)
         if len(turns) < len(run.conversation.turns):
             kept = kept.with_change(_conversation_row(run, msgspec.structs.replace(run.conversation, turns=turns)))

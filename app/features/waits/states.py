@@ -25,6 +25,8 @@ def waits_of(rounds: ToolRounds) -> tuple[Wait, ...]:
 def _wait(one: ToolRound, call: ModelCall) -> Wait:
     approval = one.approval(call.id)
     agent = next((agent.agent for agent in one.agents if agent.call_id == call.id), None)
+    if agent == "":
+        return Wait(call.id, TIMER, "", until=one.until(call.id))
     if agent is not None:
         return Wait(call.id, "answer", call.name, call.arguments, one.until(call.id), agent)
     if approval is None or not approval.is_asked:
@@ -32,6 +34,14 @@ def _wait(one: ToolRound, call: ModelCall) -> Wait:
     schema = None if approval.parameters is None else encode(approval.parameters).decode()
     of_call = (call.id, "approval", call.name, call.arguments, approval.until, approval.by, schema)
     return Wait(*of_call, description=approval.description, question=approval.question)
+
+
+def waited_for(rounds: ToolRounds) -> str:
+    """The kind of what the last round has waited for."""
+    if rounds.is_rejected:
+        return "approval"
+    agents = rounds.rounds[-1].agents if rounds.rounds else ()
+    return "tool" if not agents else "answer" if any(one.agent for one in agents) else TIMER
 
 
 def decisions_of(rounds: ToolRounds, *, has_ended: bool) -> tuple[DecidedWait, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.policy.agents import AgentRules, as_agent
+from app.policy.agents import AgentRules, as_agent, is_of_program
 from app.policy.check import read_policy
 from app.policy.tools import ToolRules
 from app.wire.request import Message, Request, Role
@@ -137,3 +137,30 @@ def test_a_mistake_of_tools_that_are_agents_is_told(tmp_path: Path, added: str, 
 def test_agents_that_ask_who_is_asked_by_others_are_no_circle(tmp_path: Path) -> None:
     both = '[agents.a]\ntools = ["b", "research"]\n[agents.b]\ntools = ["research"]\n[tools.b]\nask = "b"'
     assert found(tmp_path, f"{ASKS}\n{both}") == []
+
+
+PROGRAM = "[waits]\n[agents.desk]\nprogram = true\n"
+
+
+def test_the_request_of_a_program_names_it_still(tmp_path: Path) -> None:
+    policy = read_policy(settings(write(tmp_path, f'{PROGRAM}system = "Be kind."\nwithin_s = 60')))
+    rules = policy.agents["desk"]
+    request = as_agent(Request(request_id="r", user_id="ann", agent="desk", prompt="hi"), rules, policy.tools)
+    assert (request.agent, request.tool_mode, request.tools) == ("desk", ToolMode.KAFKA, None)
+    assert is_of_program(request)
+    assert [one.role for one in request.messages or ()] == [Role.SYSTEM, Role.USER]
+    assert (rules.step_ms, AgentRules(program=True).step_ms) == (60_000, 86_400_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("[agents.desk]\nprogram = true", "agents.desk.program: needs the table [waits]: answers wait for programs"),
+        (f'{PROGRAM}tools = ["t"]\n[tools.t]', "agents.desk: program excludes tools"),
+        (f"{PROGRAM}within_s = 0", "agents.desk: within_s must be above 0"),
+        ("[agents.desk]\nwithin_s = 5", "agents.desk: within_s is the time of a program's step"),
+    ],
+)
+def test_a_mistake_of_a_program_is_told(tmp_path: Path, text: str, mistake: str) -> None:
+    (told,) = found(tmp_path, text)
+    assert told.startswith(mistake)

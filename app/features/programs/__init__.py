@@ -1,0 +1,1 @@
+"""Agents that are programs: what an answer does is decided by code of others, a step at a time."""
