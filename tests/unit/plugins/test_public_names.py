@@ -21,7 +21,13 @@ import parley_client
 from tests.integration.test_wheel import ROOT
 
 FILE = Path(__file__).with_name("public_names.txt")
-PUBLIC = ("parley_client", "parley_client.plugins", "parley_client.reader", "parley_client.tools")
+PUBLIC = (
+    "parley_client",
+    "parley_client.agents",
+    "parley_client.plugins",
+    "parley_client.reader",
+    "parley_client.tools",
+)
 
 
 def names() -> list[str]:
