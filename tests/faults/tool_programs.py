@@ -17,6 +17,7 @@ from typing import ClassVar, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from app.features.programs.history import is_step_name
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.tool_records import ToolCallRecord
@@ -124,6 +125,8 @@ class ToolPrograms(Programs):
 
     def planned(self, record: Fetched) -> Iterator[tuple[str, Planned]]:
         call = decode(ToolCallRecord, record.value, record.headers)
+        if is_step_name(call.name):
+            return
         for one in planned(call, self._chance, self._settings.max_prompt_bytes):
             yield call.user_id, one
 

@@ -41,6 +41,7 @@ from app.wire.event import (
 )
 from app.wire.ids import partition_for
 from app.wire.tool_records import ToolCallRecord
+from app.wire.tools import ToolCall
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason
 from tables.records import Table
@@ -267,17 +268,20 @@ def judge_records(
     slept: Mapping[Key, Mapping[str, int]] = MappingProxyType({}),
     timed: Collection[Key] = (),
     agents: Mapping[str, AgentRules] = MappingProxyType({}),
+    programs: Collection[str] = (),
 ) -> Verdict:
     """`erased`: when the last mark stood that is about a conversation, None without one; `has_met`: whether an erasure
     has met a recalled turn; `masks` hide values from the model, `private` are those that rows name; `slept`: answers of
     which `waits` tells, and since when for each call; `timed`: requests that slept until their time. Workers that are
     `mixed` do not serve the same models, so before its first token an answer may be routed anew; one that is cancelled
-    before it names the default model, if its own is not here.
+    before it names the default model, if its own is not here. What answers of the
+    agents `programs` say and call is judged elsewhere (programs_verdict.py).
     """
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
     asked = {key: as_agent_of(one, agents) for key, one in _asked(requests, settings, verdict, timed).items()}
     verdict.requests = len(asked)
+    of_programs = {key for key, one in asked.items() if one.get("agent") in programs}
     verdict.slept |= dict.fromkeys(slept, False)
     rule = _judge_tokens(tokens, verdict, has_met, mixed=mixed)
     ends = (answer.end for answer in rule.answers.values())
@@ -289,7 +293,7 @@ def judge_records(
             verdict.lost.append(key)
             continue
         verdict.answered += 1
-        if answer.end.finish_reason is FinishReason.PARTIAL:
+        if answer.end.finish_reason is FinishReason.PARTIAL and key not in of_programs:
             verdict.torn_off.append(key)
         if answer.end.type is EventType.DONE:
             if key not in written:
@@ -298,10 +302,15 @@ def judge_records(
                 request, answer, verdict.plans.get(key, NO_PLAN)
             ):
                 verdict.turn_differs.append(key)
-            elif written[key].prompt and [call.id for call in written[key].tool_calls or ()] != [
-                *(call.tool_call_id for call in topics.calls.get(key, ())),
-                *(call.id for call in answer.end.tool_calls or ()),
-            ]:
+            elif (
+                key not in of_programs
+                and written[key].prompt
+                and _ids_of(written[key].tool_calls)
+                != [
+                    *(call.tool_call_id for call in topics.calls.get(key, ())),
+                    *_ids_of(answer.end.tool_calls),
+                ]
+            ):
                 verdict.wrong_calls.append(key)
             is_unwritten = mixed and not answer.segments and answer.end.finish_reason is FinishReason.CANCELLED
             plan, by_whom = verdict.plans.get(key, NO_PLAN), paced and not is_unwritten
@@ -311,9 +320,15 @@ def judge_records(
     verdict.wrong_plans += wrong_memories(verdict.ever_recalled, written)
     _judge_order(asked, written, verdict)
     if paced:
+        verdict.wrong_calls[:] = [key for key in verdict.wrong_calls if key not in of_programs]
+        asked = {key: one for key, one in asked.items() if key not in of_programs}
         judge_texts(asked, rule, written, settings, erased, topics, verdict, masks, private, slept)
         verdict.changed += [key for key in asked if key in rule.answers and not is_split(asked[key], rule.answers[key])]
     return verdict
+
+
+def _ids_of(calls: Iterable[ToolCall] | None) -> list[str]:
+    return [call.id for call in calls or ()]
 
 
 def _kept_texts(request: dict, answer: Answer, plan: Plan) -> tuple[str, str]:

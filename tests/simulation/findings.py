@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from aiokafka import TopicPartition
@@ -36,6 +36,7 @@ from tests.faults.audit_verdict import wrong_audit
 from tests.faults.desks import results_of, wrong_approvals
 from tests.faults.moderation_verdict import wrong_moderation
 from tests.faults.order_verdict import wrong_order
+from tests.faults.programs_verdict import ProgramTopics, wrong_programs
 from tests.faults.tool_verdict import NOBODY, read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records, wakes_timer
 from tests.faults.waits_topic import begun_early, slept_by, timed_in, wrong_waits
@@ -111,6 +112,7 @@ class Findings:
             slept=slept_by(self._read("waits")),
             timed=self._timed,
             agents=self._agents,
+            programs=self._sim.conditions.programs,
             topics=read_tool_topics(
                 self._read("tool-calls"), self._read("tool-results"), self._sim.settings(), self._results_of_asked()
             ),
@@ -255,6 +257,7 @@ class Findings:
             wrong += wrong_approvals(audit, controls, calls, self._reasons(), rules)
         if self._askings is not None:
             wrong += self._askings.wrong(self._agents)
+        wrong += self._wrong_programs()
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows(erasures)
@@ -309,6 +312,41 @@ class Findings:
                 wrong.append(f"{turn.request_id} ended {turn.created_at - entry.timestamp} ms after its record")
         return wrong
 
+    def _wrong_programs(self) -> list[str]:
+        sim = self._sim
+        if sim.programs is None:
+            return []
+        asked: dict[Key, dict[str, Any]] = {}
+        for entry in self._read("requests"):
+            with suppress(ValueError, KeyError, TypeError):
+                request = json.loads(entry.value or b"")
+                if request.get("agent") in sim.conditions.programs:
+                    asked.setdefault((request["user_id"], request["request_id"]), request)
+        rule = ReaderRule(remember=1 << 60)
+        for entry in self._events:
+            rule.read(entry.partition, entry.offset, decode(TokenEvent, entry.value, entry.headers))
+        topics = ProgramTopics(self._read("tool-calls"), self._read("tool-results"))
+        changed = asked.keys() if sim.programs.has_changed else ()
+        return wrong_programs(
+            asked,
+            rule.answers,
+            topics,
+            changed=changed,
+            torn=sim.torn,
+            prompt_of=lambda key, digest: sim.prompt_bytes.get((key, digest)),
+            is_own=sim.programs.is_own,
+        )
+
+    def _ended_by_programs(self) -> set[tuple[str, int, int]]:
+        """The places of requests whose answers a program ends; programs_verdict.py knows whether it may."""
+        names = self._sim.conditions.programs
+        found = (one for one in self._read("requests") if names and one.value is not None)
+        return {
+            (one.topic, one.partition, one.offset)
+            for one in found
+            if any(f'"{name}"'.encode() in one.value for name in names)
+        }
+
     def _wrong_letters(self) -> list[str]:
         """Records without the one dead letter that they had to have, and letters that nothing had led to."""
         sources = {place: count for place, count in self._letters().items() if place[0] not in self._sim.broker.foreign}
@@ -322,7 +360,7 @@ class Findings:
         decisions = set() if self._sim.desks is None else self._sim.desks.wrong
         decisions |= set() if self._sim.askers is None else self._sim.askers.wrong
         unwanted = set(sources) - wanted - results - decisions - self._quarantined_places() - self._sim.hostile.keys()
-        unwanted -= self._innocent.others(self._read("turns"))
+        unwanted -= self._innocent.others(self._read("turns")) | self._ended_by_programs()
         return wrong + [f"{place} has a dead letter" for place in unwanted]
 
     def _letters(self) -> Counter[tuple[str, int, int]]:

@@ -56,6 +56,8 @@ class Load:
     """How long they wait, by chance."""
     agents: float = 0.0
     """Share of requests that name the agent `helper`."""
+    programs: float = 0.0
+    """Share of requests of the agent `desk`, each in a conversation of its own (programs.py)."""
     stops: float = 0.0
     """Share of requests that are cancelled at some time, most before their end."""
     recall: float = 0.0
@@ -301,6 +303,8 @@ class Sending:
             return {"tools": TOOLS, "conversation_id": f"t{number}"}
         if self._drawn(self.load.agents):
             return {"agent": "helper"}
+        if self._drawn(self.load.programs):
+            return {"agent": "desk", "conversation_id": f"p{number}"}
         if self._drawn(self.load.tools):
             times = self.load.tool_times_ms
             time_ms = times[0] if len(times) == 1 else self.random.choice(times)

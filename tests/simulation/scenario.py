@@ -55,6 +55,7 @@ from tests.simulation.load import Load, Sending
 from tests.simulation.memory_store import Disk
 from tests.simulation.milvus import MilvusServer
 from tests.simulation.process import Fails, Process
+from tests.simulation.programs import SimPrograms
 from tests.simulation.sabotage import saboteurs
 from tests.simulation.tools import SimToolPrograms
 from tests.simulation.world import EPOCH, World
@@ -103,6 +104,8 @@ class Conditions:
     """Calls are requests of this agent, `helper` (asked.py)."""
     within_s: float = 60.0
     """How long it has."""
+    programs: tuple[str, ...] = ()
+    """Agents that are programs (programs.py)."""
     most_asleep: int = 64
     """Answers of a user that may sleep."""
     rounds: int = 32
@@ -188,6 +191,8 @@ class Simulation:
         """Requests whose model has read what a user's erasure has to hide (big_erasure.py)."""
         self.prompts: dict[Key, dict[str, set[str]]] = {}
         """The requests whose questions models have read, by the requests that they answered and the prompt's digest."""
+        self.prompt_bytes: dict[tuple[Key, str], bytes] = {}
+        """What models have read, among programs."""
         self.read_at: dict[tuple[Key, str], int] = {}
         """When models have last read each prompt, by request and digest: the broker's clock, Unix milliseconds."""
         self.torn: set[Key] = set()
@@ -197,6 +202,7 @@ class Simulation:
         self._sent_until = 0.0
         self.partitions = partitions
         self.tools: SimToolPrograms | None = None
+        self.programs: SimPrograms | None = None
         self._in_flight = self.random.choice((1, 2, 8))
         self._wanted = workers
         for number in range(workers):
@@ -216,6 +222,8 @@ class Simulation:
         questions = {f"r{number.decode()}" for number in _QUESTION.findall(prompt)}
         digest = BytePrompts().of_ids(prompt).digest
         self.prompts.setdefault((user, request_id), {})[digest] = questions
+        if self.conditions.programs:
+            self.prompt_bytes[(user, request_id), digest] = prompt
         if not process.is_superseded(
             partition_for(user, self.partitions)
         ):  # one that was suspended knows of no erasure
@@ -263,6 +271,10 @@ class Simulation:
         if self.conditions.sleeps_after_s is not None:
             waits = WaitRules(park_after_s=self.conditions.sleeps_after_s, per_user=self.conditions.most_asleep)
             policy = msgspec.structs.replace(policy, waits=waits)
+        if self.conditions.programs:
+            desk = AgentRules(program=True, within_s=self.conditions.within_s)
+            agents = {"helper": AgentRules(), **dict.fromkeys(self.conditions.programs, desk)}
+            policy = msgspec.structs.replace(policy, agents=agents)
         if self.conditions.agents is not None:
             tools = {"look_up": ToolRules(ask="helper", within_s=self.conditions.within_s)}
             policy = msgspec.structs.replace(policy, tools=tools, agents={"helper": self.conditions.agents})
@@ -321,6 +333,8 @@ class Simulation:
         finally:
             for process in list(self.processes):
                 process.kill()
+            if self.programs is not None:
+                self.programs.close()
             logging.disable(logging.NOTSET)
 
     def _run(self) -> Outcome:

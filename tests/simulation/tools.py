@@ -7,6 +7,7 @@ from functools import partial
 
 from aiokafka import TopicPartition
 
+from app.features.programs.history import is_step_name
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.tool_records import ToolCallRecord
@@ -37,7 +38,7 @@ class SimToolPrograms:
         entries, self._positions[number] = log.read(self._positions.get(number, 0), 100)
         for entry in entries:
             call = decode(ToolCallRecord, entry.value, entry.headers)
-            if (call.user_id, call.request_id) in self.silent:
+            if (call.user_id, call.request_id) in self.silent or is_step_name(call.name):
                 continue
             late_s = self._random.choice(self._late_s) if len(self._late_s) > 1 else self._late_s[0]
             for one in planned(call, self._random, self._most):
