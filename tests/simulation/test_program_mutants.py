@@ -10,12 +10,12 @@ from parley_client.agents import program, step
 from app.features.agents.asked import AskedAgents
 from app.features.programs import history, stage
 from app.features.programs.stage import Programmed
-from tables.tool_calls import ToolRound, ToolRounds
-from tests.simulation import programs
+from tables.tool_calls import ToolRounds
+from tests.simulation import test_programs as directed
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.program_storms import program_storm
 
-_STEPS, _OUTCOME, _SAY, _DIE = history.steps, history._outcome, Programmed._say, programs.SimPrograms.die
+_STEPS, _SAY = history.steps, Programmed._say
 
 
 def _twice(rounds: ToolRounds) -> list[dict[str, Any]]:
@@ -51,11 +51,6 @@ def _always(*_: Any) -> bool:
     return True
 
 
-def _reads_nothing(one: ToolRound) -> str | None:
-    """The last result counts, not the first."""
-    return one.outcomes[-1].content if one.outcomes else None
-
-
 MUTANTS: dict[str, Mutant] = {
     "an outcome is there twice": Mutant(stage, "steps", _twice, program_storm),
     "steps are off by one": Mutant(stage, "steps", _one_short, program_storm),
@@ -64,13 +59,18 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner leaves out what is said": Mutant(Programmed, "_say", _say_nothing, program_storm),
     "a program that has changed is not noticed": Mutant(step, "check_same", lambda *_: None, program_storm),
     "a run takes the outcome of another step": Mutant(program._Run, "waits_for", _always, program_storm),
-    "agents that programs ask tell nobody": Mutant(AskedAgents, "is_on", property(lambda _: False), program_storm),
 }
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_promise_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     find_broken_promise(mutant, MUTANTS[mutant], monkeypatch)
+
+
+def test_an_agent_that_tells_its_end_to_no_program_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AskedAgents, "is_on", property(lambda _: False))
+    with pytest.raises(AssertionError):
+        directed.test_each_command_is_carried_out_once_and_in_its_order(monkeypatch)
 
 
 @pytest.mark.parametrize("seed", range(12))
