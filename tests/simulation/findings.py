@@ -49,6 +49,7 @@ from tests.simulation.limits import wrong_limits
 from tests.simulation.process import Process
 from tests.simulation.results import wrong_results
 from tests.simulation.usage import wrong_usage
+from tests.simulation.versions import wrong_versions
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Simulation
@@ -251,6 +252,9 @@ class Findings:
             [(key_parts(key)[0], row) for store in self._stores() for key, row in store.scan(Table.CONVERSATIONS)],
             self._sim.torn,
         )
+        if self._sim.milvus is not None:
+            turns = {(turn.user_id, turn.request_id): turn for turn in self._turns()}
+            wrong += wrong_versions(self._innocent_requests(), turns, self._sim.milvus)
         wrong += wrong_waits(self._read("waits"), self._read("requests"), self._events, self._sim.torn)
         if (rules := self._sim.conditions.approvals) is not None:
             audit, controls, calls = map(self._read, ("audit", "controls", "tool-calls"))

@@ -36,7 +36,7 @@ def wrong_forks(
     torn: Collection[Key],
 ) -> Iterator[str]:
     """`turns` on the topic; `rows` of conversations, with their users."""
-    asked, answers = _asked(requests), answers_of(events)
+    asked, answers = asked_in(requests), answers_of(events)
     erased = [*_erased(controls)]
     count = Counter((key[0], _conversation(one)) for key, (_, one) in asked.items())
     for key, (offset, one) in asked.items():
@@ -67,7 +67,7 @@ def _conversation(request: dict[str, Any]) -> str:
     return str(request.get("conversation_id", "default"))
 
 
-def _asked(requests: Iterable[Entry]) -> dict[Key, tuple[int, dict[str, Any]]]:
+def asked_in(requests: Iterable[Entry]) -> dict[Key, tuple[int, dict[str, Any]]]:
     found: dict[Key, tuple[int, dict[str, Any]]] = {}
     for entry in requests:
         with suppress(ValueError, KeyError, TypeError, AttributeError):

@@ -86,6 +86,7 @@ class Load:
     best_of: float = 0.0
     """Share of requests of whose answers the best is wanted; those that call tools over Kafka cannot be."""
     forks: float = 0.0
+    replaces: float = 0.0
     """Share of requests beside which later ones begin conversations as copies up to them, or as copies of copies."""
     results: float = 0.0
     """Share of requests that call tools of their sender, which sends the results as later records (results.py)."""
@@ -216,6 +217,7 @@ class Sending:
             begin = {"request_id": of, "conversation_id": source}
             asked: dict[str, object] = {"request_id": name, "user_id": user, "conversation_id": to, "from": begin}
             asked |= {"max_tokens": request["max_tokens"]} | ({} if is_plain else self._tools_of(number))
+            asked |= self._replaced_by_it(of, number)
             kind = self.random.choice(("behind", "again", "within") if is_plain else ("behind", "again"))
             self.after(at, partial(self._send_fork, user, kind, self.random.random(), asked, begin))
             if self._drawn(self.load.repeats):
@@ -224,6 +226,12 @@ class Sending:
             self.simulation.keep_running(at + _LATEST_S)
             if self._drawn(0.5):
                 of, source = name, to
+
+    def _replaced_by_it(self, of: str, number: int) -> dict[str, object]:
+        """The request that is asked again, and perhaps the next one, whatever its conversation."""
+        if not self.load.replaces or not self._drawn(self.load.replaces):
+            return {}
+        return {"replaces": [of, *([f"r{number + 1}"] if self._drawn(0.4) else [])]}
 
     def _send_fork(
         self, user: str, kind: str, share: float, asked: dict[str, object], begin: dict[str, object]

@@ -191,7 +191,15 @@ def fork_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
     """A storm among conversations that begin as copies of others, at requests that run, sleep, or are over, and within
     their answers; erasures of sources and copies come meanwhile.
     """
-    chance = random.Random(f"forks {seed}")
+    return _forks(seed, faults, random.Random(f"forks {seed}"), replaces=0.0)
+
+
+def version_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """The same, with copies that replace what they were made of, and a Milvus of which many calls land late."""
+    return _forks(seed, faults, random.Random(f"versions {seed}"), replaces=0.7)
+
+
+def _forks(seed: int, faults: tuple[Fault, ...], chance: random.Random, *, replaces: float) -> Simulation:
     sleeps = chance.random() < 0.3
     conditions = Conditions(
         ttl_s=30 * _DAY_S,
@@ -199,6 +207,7 @@ def fork_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
         sweep_s=chance.choice((0.3, 3.0)),
         sleeps_after_s=chance.choice((0.05, 0.4, 1.5)) if sleeps else None,
         rounds=chance.choice((1, 32)),
+        milvus=replaces > 0,
     )
     load = Load(
         requests=5 + seed % 6,
@@ -215,6 +224,7 @@ def fork_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
         tool_times_ms=(2000, 6000, 90_000) if sleeps else (2000,),
         tools_late_s=chance.choice(((0.0, 0.5), (0.0, 3.0), (1.0, 20.0))) if sleeps else (0.0,),
         forks=0.6,
+        replaces=replaces,
     )
     return _beset(seed, load, faults, conditions, chance)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,16 +12,19 @@ import msgspec
 import pytest
 
 from agents import controls
-from app.answering import pipeline
+from app.answering import kept, pipeline
 from app.features import forks
 from app.features.forks import BegunElsewhere, Copying
+from app.search import query as searching
+from app.search.query import TurnSearch
+from app.wire.turn import Turn
 from models.interface.generation import FinishReason
 from tables.erasures import Marks
 from tables.records import KeptTurn, Table
 from tests.faults.load import TOOLS
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.process import Process
-from tests.simulation.sleeping import fork_storm
+from tests.simulation.sleeping import fork_storm, version_storm
 from tests.simulation.test_busy import CALLS, TALKS, Busy
 
 ASKED = {"prompt": "What is it?", "max_tokens": 9}
@@ -259,6 +263,26 @@ def _of_its_own(*arguments: Any, **more: Any) -> Any:
     return replace(job, prompt=job.prompt[1:]) if arguments[0].request.fork is not None else job
 
 
+def _itself(turn: Turn) -> tuple[str, ...]:
+    return (turn.request_id,) if turn.replaces and turn.answer else ()
+
+
+def _whatever_became_of_it(turn: Turn) -> tuple[str, ...]:
+    return turn.replaces or ()
+
+
+def _forgotten_by_successors(run: Any, *arguments: Any) -> Turn:
+    turn = _TURN(run, *arguments)
+    return _REPLACE(turn, replaces=None) if run.accepted.former.has_begun else turn
+
+
+async def _once_alone(search: TurnSearch, query: Any, hits: Any) -> Any:
+    rows = await search._vectors.replacements(query.user_id, sorted({hit.request_id for hit in hits}))
+    named = Counter(one for row in rows for one in row["replaces"])
+    return {one: version for one, version in (await _VERSIONS(search, query, hits)).items() if named[one] % 2}
+
+
+_VERSIONS, _TURN = TurnSearch._versions, kept._turn
 _REPLACE, _BEGIN, _JOB = msgspec.structs.replace, BegunElsewhere.__init__, pipeline.job_of
 
 MUTANTS: dict[str, Mutant] = {
@@ -268,6 +292,11 @@ MUTANTS: dict[str, Mutant] = {
     "a copy is made beside an erasure": Mutant(Marks, "cover", _not_read, fork_storm),
     "a fork does not wait for what it names": Mutant(Copying, "_source_ended", _waits_for_nothing, fork_storm),
     "what follows reads another prompt": Mutant(pipeline, "job_of", _of_its_own, fork_storm),
+    "a version is hidden in the place of its source": Mutant(Turn, "hides", property(_itself), version_storm),
+    "a version without an answer hides": Mutant(Turn, "hides", property(_whatever_became_of_it), version_storm),
+    "a successor forgets what is replaced": Mutant(kept, "_turn", _forgotten_by_successors, version_storm),
+    "what is named twice is found": Mutant(TurnSearch, "_versions", _once_alone, version_storm),
+    "a search stops where all is replaced": Mutant(searching, "_MOST", 0, version_storm),
 }
 
 

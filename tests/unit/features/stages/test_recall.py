@@ -72,6 +72,13 @@ async def test_turns_that_the_conversation_has_anyway_and_the_request_itself_are
     assert told.plan.recalled == (OLDER,)
 
 
+async def test_what_a_request_replaces_is_not_recalled_for_it() -> None:
+    related = Related(OLD, OLDER, OLDEST)
+    told, _ = await _recalled(recall(related), recall=1, replaces=(OLD.request_id, OLDER.request_id))
+    assert told.plan.recalled == (OLDEST,)
+    assert related.queries[0].limit == 2 * (1 + SETTINGS.conversation_turns + 2)
+
+
 async def test_what_was_asked_before_an_erasure_is_not_recalled() -> None:
     partition = BenchPartition()
     related = Related(OLD, OLDER)
