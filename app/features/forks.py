@@ -98,8 +98,10 @@ class Copying(Stage):
             if own is not None and _has_own_turns(own) and not run.rules.expired(own, asked_at):
                 name = run.accepted.request.conversation_id
                 raise _refused(f"conversation_id: {name} has turns already, and a fork begins a conversation")
-            await self._put(self._copied())
-        if marks.of(*self._source).cover(asked_at):
+            own = self._copied()
+            await self._put(own)
+        sources = () if own.origin is None else own.origin.sources
+        if any(marks.of(self._source[0], one).cover(asked_at) for one in sources):
             await self._put(None)
             raise self._is_gone()
         run.read_conversation()
