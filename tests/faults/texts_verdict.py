@@ -101,8 +101,10 @@ def judge_texts(
             others = base[:-1] if request.get("tool_results") else base
             after += [[*others, now] for now in turns_now]
         if not remembered:
-            # One that is rejected may be stopped beside those that it is rejected for, and has read nothing then.
-            verdict.changed += [key] if tokens or request.get("while_busy") != "reject" else []
+            # One that is rejected, or a fork of what left no turn, may be stopped first, and has read nothing then.
+            verdict.changed += (
+                [key] if tokens or not (request.get("while_busy") == "reject" or "from" in request) else []
+            )
         elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, mask):
             verdict.wrong_calls.append(key)
         is_kept = bool(turn.answer or turn.reasoning)

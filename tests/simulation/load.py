@@ -223,6 +223,9 @@ class Sending:
             if self._drawn(self.load.repeats):
                 self.after(at + 0.5, partial(self._send_fork, user, kind, 0.0, asked, begin))
             self._delete_beside(at, user, self.random.choice((source, to)))
+            if self.load.replaces and self._drawn(0.3):  # one that may have no answer
+                stop = {"type": "cancel", "user_id": user, "request_id": name}
+                self.after(at + 0.01, partial(self.send, "controls", user, stop))
             self.simulation.keep_running(at + _LATEST_S)
             if self._drawn(0.5):
                 of, source = name, to

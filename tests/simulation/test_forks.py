@@ -293,7 +293,7 @@ MUTANTS: dict[str, Mutant] = {
     "a fork does not wait for what it names": Mutant(Copying, "_source_ended", _waits_for_nothing, fork_storm),
     "what follows reads another prompt": Mutant(pipeline, "job_of", _of_its_own, fork_storm),
     "a version is hidden in the place of its source": Mutant(Turn, "hides", property(_itself), version_storm),
-    "a version without an answer hides": Mutant(Turn, "hides", property(_whatever_became_of_it), version_storm),
+    "a version without an answer hides": Mutant(Turn, "hides", property(_whatever_became_of_it), version_storm, 2),
     "a successor forgets what is replaced": Mutant(kept, "_turn", _forgotten_by_successors, version_storm),
     "what is named twice is found": Mutant(TurnSearch, "_versions", _once_alone, version_storm),
     "a search stops where all is replaced": Mutant(searching, "_MOST", 0, version_storm),
