@@ -1,4 +1,7 @@
-"""A real page in a real Chromium, before a real gateway and a worker with the `paced` engine."""
+"""A real page in a real Chromium, before a real gateway and a worker with the `paced` engine.
+
+One Chromium serves all tests of a process of pytest, each with contexts of its own. So its tests share an event loop.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, async_playwright, expect
 
 from app.local.kafka import KafkaCluster
@@ -35,6 +39,12 @@ FLAGS = [
 ]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
 @pytest.fixture(scope="session")
 def chromium() -> str:
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -45,7 +55,7 @@ def chromium() -> str:
 
 @pytest.fixture(scope="module")
 def settings(chromium: str, kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return module_settings(kafka, tmp_path_factory.mktemp("settings"), paced_tokens_per_s=25.0)
+    return module_settings(kafka, tmp_path_factory.mktemp("settings"), partitions=1, paced_tokens_per_s=25.0)
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +85,24 @@ def gateway(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield gateway
 
 
-@pytest.fixture
-async def browser(chromium: str) -> AsyncIterator[Browser]:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shared_browser(chromium: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS, timeout=2 * PATIENCE_MS)
         yield browser
         await browser.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
+async def browser(shared_browser: Browser) -> AsyncIterator[Browser]:
+    """Without a context when the test begins, and again when it has ended."""
+    yield shared_browser
+    for context in shared_browser.contexts:
+        await context.close()
+    assert shared_browser.is_connected()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
     """One person's browser; what its pages complain of fails the test."""
     context = await browser.new_context(viewport={"width": 1100, "height": 760})

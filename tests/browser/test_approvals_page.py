@@ -50,7 +50,7 @@ def settings(by: str, chromium: str, kafka: KafkaCluster, tmp_path_factory: pyte
     (folder / "policy.toml").write_text(POLICY.format(by=by))
     (folder / "tools.json").write_text(json.dumps(TOOLS))
     own: dict[str, Any] = {"policy": folder / "policy.toml", "gateway_tools": folder / "tools.json", "max_tokens": 8}
-    return module_settings(kafka, folder, **own)
+    return module_settings(kafka, folder, partitions=1, **own)
 
 
 async def asked(gateway: GatewayProcess, user: str) -> None:

@@ -87,7 +87,8 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 def settings(chromium: str, kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return module_settings(kafka, tmp_path_factory.mktemp("settings"), paced_tokens_per_s=40.0, max_tokens=30)
+    own = {"partitions": 1, "paced_tokens_per_s": 40.0, "max_tokens": 30}
+    return module_settings(kafka, tmp_path_factory.mktemp("settings"), **own)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import BrowserContext, expect
 
 from app.settings import Settings
@@ -30,7 +31,7 @@ async def look_up(word: str) -> str:
     return f"the meaning of{word}"
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def program(settings: Settings) -> AsyncIterator[None]:
     serving = asyncio.create_task(tools.serve(settings))
     yield
