@@ -22,6 +22,11 @@ _OWN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
             "paced": "app.serving.loading:paced_models",
             "openai": "app.serving.loading:remote_model",
         },
+        Kind.JUDGES: {
+            "profanity": "app.features.guard.judges.profanity:ProfanityJudge",
+            "classifier": "app.features.guard.judges.classifier:ClassifierJudge",
+            "moderation": "app.features.guard.judges.endpoint:EndpointJudge",
+        },
         Kind.STORES: {"milvus": "app.search.opening:open_milvus"},
         Kind.TOOL_FORMATS: dict.fromkeys(FORMATS, "models.tools.forms:FORMATS"),
         Kind.RECORD_FORMATS: {

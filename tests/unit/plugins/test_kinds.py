@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from parley_client.plugins import Kind, PluginError
+from parley_client.plugins import Judge, Kind, PluginError
 
 from app.commands.plugins import plugins
 from app.features.guard.judges.judge import JudgeError
@@ -19,6 +20,7 @@ from app.features.guard.judges.judges import Judges
 from app.features.guard.judges.plugged import PluggedJudge
 from app.features.guard.turns import Asker
 from app.foreign.formats import decoder_of, encoder_of, fields_of
+from app.plugins.known import own
 from app.plugins.running import BriefCalls
 from app.policy.check import checked
 from app.policy.file import ModelSpec, Policy, PolicyError
@@ -38,8 +40,9 @@ from tests.plugin_packages import on_the_path, put_package
 from tests.simulation.milvus import SameVector
 
 SOURCE = """
+import threading
 import time
-from parley_client.plugins import Engine, Found, Judge, NotReadable, RecordFormat, Store, ToolFormat
+from parley_client.plugins import Engine, Found, Judge, NotReadable, NoVerdict, RecordFormat, Store, ToolFormat, turn
 
 
 class Words(Judge):
@@ -51,6 +54,10 @@ class Words(Judge):
     async def scores(self, texts):
         if self.how == "raises":
             raise ValueError(texts[0])
+        if self.how == "exits":
+            raise SystemExit(3)
+        if self.how == "no verdict":
+            raise NoVerdict("the list is away")
         if self.how == "beyond":
             return [{"rude": 2.0, "long": 0.0}] * len(texts)
         if self.how == "fewer":
@@ -61,6 +68,17 @@ class Words(Judge):
 
     async def close(self):
         self.closed = True
+
+
+class Near(Words):
+    blocks = False
+    width = 1
+
+    async def scores(self, texts):
+        for _ in texts:
+            async with turn():
+                self.thread = threading.current_thread()
+        return await super().scores(texts)
 
 
 class Lines(RecordFormat):
@@ -142,7 +160,7 @@ form = ToolFormat("<call>", " ", ": ", "", " & ", "</call>", leads=True, names="
 no_form = ToolFormat("", "", "", "", "")
 """
 POINTS = {
-    Kind.JUDGES: {"words": "kinds:Words"},
+    Kind.JUDGES: {"words": "kinds:Words", "near": "kinds:Near"},
     Kind.RECORD_FORMATS: {"lines": "kinds:Lines"},
     Kind.STORES: {"memory": "kinds:Memory"},
     Kind.ENGINES: {"echo": "kinds:Echo", "none": "kinds:NoEngine"},
@@ -173,6 +191,42 @@ async def test_a_judge_that_fails_gives_no_verdict_and_quotes_no_text(how: str) 
         await PluggedJudge("words", {"how": how}).scores(["a secret"], nullcontext)
     assert "words" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["words", "near"])
+async def test_a_judge_says_why_it_has_no_verdict_and_ends_no_worker(name: str) -> None:
+    for how, why in (("no verdict", "^the list is away$"), ("exits", f"{name} failed.*SystemExit")):
+        with pytest.raises(JudgeError, match=why):
+            await PluggedJudge(name, {"how": how}).scores(["a secret"], nullcontext)
+
+
+async def test_a_judge_that_does_not_block_takes_turns_where_the_answers_are() -> None:
+    near, turns = PluggedJudge("near", {}), list[str]()
+
+    @asynccontextmanager
+    async def counted() -> AsyncIterator[None]:
+        turns.append("begun")
+        yield
+
+    await near.scores(["a", "b", "c"], counted)
+    own: Any = near._judge
+    assert (turns, own.thread, near.width) == (["begun"] * 3, threading.current_thread(), 1)
+
+
+async def test_three_of_parleys_own_judges_come_through_the_door() -> None:
+    names = {"profanity", "classifier", "moderation"}
+    assert {one.name for one in own(Kind.JUDGES)} == names
+    assert all(Judge in one.load().__mro__ for one in own(Kind.JUDGES))
+    turns = list[str]()
+
+    @asynccontextmanager
+    async def counted() -> AsyncIterator[None]:
+        turns.append("begun")
+        yield
+
+    harmless = "This is a sentence without harm, as many of this length are. " * 200
+    await PluggedJudge("profanity", {}).scores([harmless], counted)
+    assert len(turns) > 3, "others have their turn within a long text"
 
 
 def test_a_category_that_no_judge_has_is_told() -> None:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from app.features.guard.judges.judge import JudgeError, Turn
+from parley_client.plugins import Judge, NoVerdict, turn
 
 _BATCH = 2
 _MOST_TOKENS = 512
@@ -21,33 +21,35 @@ _OVERLAP = 32
 T = TypeVar("T")
 
 
-class ClassifierJudge:
-    """Raises `JudgeError` if the folder is no classifier."""
+class ClassifierJudge(Judge):
+    """Its setting is the `folder`. Raises `NoVerdict` if that is no classifier."""
 
     threshold = 0.5
     width = 1
+    blocks = False
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
         import torch  # as transformers, only for policies with a classifier
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+        folder = settings["folder"]
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             self._model = AutoModelForSequenceClassification.from_pretrained(
                 folder, local_files_only=True, dtype=torch.float32, use_safetensors=True
             ).eval()
         except (OSError, ValueError) as error:
-            raise JudgeError(f"classifier {folder}: {str(error).splitlines()[0]}") from None
+            raise NoVerdict(f"classifier {folder}: {str(error).splitlines()[0]}") from None
         config = self._model.config
-        self.labels = tuple(str(config.id2label[number]) for number in range(config.num_labels))
+        self.categories = tuple(str(config.id2label[number]) for number in range(config.num_labels))
         is_independent = config.problem_type == "multi_label_classification" or config.num_labels == 1
         self._activation = torch.sigmoid if is_independent else lambda logits: torch.softmax(logits, dim=-1)
         positions = int(getattr(config, "max_position_embeddings", 0) or _MOST_TOKENS)
         self._most = min(_MOST_TOKENS, positions, self._tokenizer.model_max_length)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="classifier")
 
-    async def scores(self, texts: Sequence[str], turn: Turn) -> list[Mapping[str, float]]:
-        worst: list[dict[str, float]] = [dict.fromkeys(self.labels, 0.0) for _ in texts]
+    async def scores(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
+        worst: list[dict[str, float]] = [dict.fromkeys(self.categories, 0.0) for _ in texts]
         for at, text in enumerate(texts):
             async with turn():
                 pieces, count = await self._in_thread(partial(self._pieces, text))
@@ -56,7 +58,7 @@ class ClassifierJudge:
                 async with turn():
                     scores = await self._in_thread(partial(self._scores, batch))
                 for of_piece in scores:
-                    for label, score in zip(self.labels, of_piece, strict=True):
+                    for label, score in zip(self.categories, of_piece, strict=True):
                         worst[at][label] = max(worst[at][label], score)
         return list(worst)
 

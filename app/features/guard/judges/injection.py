@@ -34,6 +34,9 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 
 
 class InjectionJudge:
+    """It needs the worker's embedder, which no plug-in has."""
+
+    name = INJECTION
     threshold = 0.5
     width = 1
 
@@ -43,6 +46,9 @@ class InjectionJudge:
 
     async def scores(self, texts: Sequence[str], turn: Turn) -> list[Mapping[str, float]]:
         return [{INJECTION: await self._score(text, turn)} for text in texts]
+
+    async def close(self) -> None:
+        """The embedder is the worker's."""
 
     async def _score(self, original: str, turn: Turn) -> float:
         async with turn():

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from parley_client.plugins import NoVerdict as JudgeError
 
-class JudgeError(Exception):
-    """There is no verdict about a text; the message is one line, and does not quote the text."""
-
+__all__ = ["Judge", "JudgeError", "Turn"]
 
 Turn = Callable[[], AbstractAsyncContextManager[None]]
 """Waits for the asker's turn. A judge does everything that takes time in turns of a fraction of a second."""
@@ -21,6 +20,9 @@ class Judge(Protocol):
     """
 
     @property
+    def name(self) -> str: ...
+
+    @property
     def threshold(self) -> float: ...
 
     @property
@@ -28,3 +30,5 @@ class Judge(Protocol):
 
     async def scores(self, texts: Sequence[str], turn: Turn) -> list[Mapping[str, float]]:
         """For each text, the score of each category, 0 to 1; raises `JudgeError`."""
+
+    async def close(self) -> None: ...

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Protocol
 
-from app.features.guard.judges.classifier import ClassifierJudge
-from app.features.guard.judges.endpoint import EndpointJudge
+import msgspec
+
 from app.features.guard.judges.injection import InjectionJudge
 from app.features.guard.judges.judge import Judge, JudgeError
 from app.features.guard.judges.plugged import PluggedJudge
-from app.features.guard.judges.profanity import ProfanityJudge
 from app.features.guard.remembered import Remembered
 from app.features.guard.turns import Asker, FairOrder
 from app.policy.guard_rules import INJECTION, PROFANITY, GuardRules, judged
@@ -68,7 +67,7 @@ class Judges:
                 await judge.scores([_SAMPLE], nullcontext)
             except Exception as error:  # noqa: BLE001 - it may be away; a request is answered as the policy says
                 what = error if isinstance(error, JudgeError) else type(error).__name__
-                log.warning("guard: the %s has not judged its first text: %s", type(judge).__name__, what)
+                log.warning("guard: the judge %s has not judged its first text: %s", judge.name, what)
 
     def forget(self, user: str) -> None:
         for known in self._known.values():
@@ -76,13 +75,12 @@ class Judges:
 
     async def close(self) -> None:
         for judge in self._judges:
-            if isinstance(judge, EndpointJudge | PluggedJudge):
-                await judge.close()
+            await judge.close()
 
     async def _reached(self, judge: Judge, texts: Sequence[str], names: frozenset[str], asker: Asker) -> frozenset[str]:
         scores = await self._scores(judge, [text for text in dict.fromkeys(texts) if text.strip()], asker)
         if missing := sorted(name for name in names if any(name not in of_text for of_text in scores)):
-            raise JudgeError(f"{type(judge).__name__} has no score for {', '.join(missing)}")
+            raise JudgeError(f"the judge {judge.name} has no score for {', '.join(missing)}")
         limits = {name: self._rules.thresholds.get(name, judge.threshold) for name in names}
         return frozenset(name for name, limit in limits.items() if any(of_text[name] >= limit for of_text in scores))
 
@@ -105,21 +103,21 @@ class Judges:
             except TimeoutError:
                 raise JudgeError(f"the judgement took longer than {limit_s:g} s") from None
             except Exception as error:  # noqa: BLE001 - a library may raise anything, and its message may quote the text
-                raise JudgeError(f"{type(judge).__name__} failed: {type(error).__name__}") from None
+                raise JudgeError(f"the judge {judge.name} failed: {type(error).__name__}") from None
 
 
 def _judges_of(rules: GuardRules, embedder: Embeds | None) -> Iterator[tuple[Judge, frozenset[str]]]:
     """Each judge with its categories: the built-in ones, then labels of the classifier, then those of the server."""
     left = judged(rules.prompt) | judged(rules.answer)
     if PROFANITY in left:
-        yield ProfanityJudge(), frozenset({PROFANITY})
+        yield PluggedJudge(PROFANITY, {}), frozenset({PROFANITY})
     if INJECTION in left:
         yield InjectionJudge(embedder), frozenset({INJECTION})
     left -= {PROFANITY, INJECTION}
     labels: tuple[str, ...] = ()
     if left and rules.classifier is not None:
-        classifier = ClassifierJudge(rules.classifier)
-        labels = classifier.labels
+        classifier = PluggedJudge("classifier", {"folder": rules.classifier})
+        labels = classifier.categories
         yield classifier, left & {*labels}
         left -= {*labels}
     for name, settings in rules.judges.items():
@@ -130,4 +128,5 @@ def _judges_of(rules: GuardRules, embedder: Embeds | None) -> Iterator[tuple[Jud
     if left and rules.moderation is None:
         raise JudgeError(f"no judge knows {', '.join(sorted(left))}; those of the policy know {', '.join(labels)}")
     if left and rules.moderation is not None:
-        yield EndpointJudge(rules.moderation, rules.timeout_s), left
+        server = msgspec.to_builtins(rules.moderation)
+        yield PluggedJudge("moderation", {"server": server, "timeout_s": rules.timeout_s, "categories": left}), left

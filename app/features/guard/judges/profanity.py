@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from app.features.guard.judges.judge import JudgeError, Turn
+from parley_client.plugins import Judge, NoVerdict, turn
+
 from app.features.guard.judges.passages import passages_of
 from app.policy.guard_rules import PROFANITY
 
@@ -22,23 +23,26 @@ _BATCH = 64
 """Passages that are judged in one turn."""
 
 
-class ProfanityJudge:
-    """Raises `JudgeError` if the package is missing."""
+class ProfanityJudge(Judge):
+    """Raises `NoVerdict` if the package is missing."""
 
+    categories = (PROFANITY,)
     threshold = 0.9
     width = 1
+    blocks = False
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        del settings
         try:
             import profanity_check  # type: ignore[import-untyped]
         except ImportError as error:
-            raise JudgeError(
+            raise NoVerdict(
                 f"{PROFANITY} needs the package {error.name}: install Parley with its extra `guard`"
             ) from None
         self._predict = profanity_check.predict_prob
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="profanity")
 
-    async def scores(self, texts: Sequence[str], turn: Turn) -> list[Mapping[str, float]]:
+    async def scores(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
         async with turn():
             passages = await self._in_thread(partial(_passages, texts))
         worst = [0.0] * len(texts)

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from app.features.guard.judges.endpoint import EndpointJudge
 from app.features.guard.judges.judge import JudgeError
-from app.policy.guard_rules import ModerationServer
+from app.features.guard.judges.plugged import PluggedJudge
 from models.interface.generation import Delta, End, Failure, FinishReason, Job, Sampling, weight
 from models.interface.token_stream import TokenStream
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
@@ -98,7 +97,7 @@ async def test_a_redirect_takes_no_prompt_elsewhere(status: int) -> None:
             answer = await ask(engine)
             assert isinstance(answer.end, Failure)
             assert elsewhere not in answer.end.message
-            judge = EndpointJudge(ModerationServer(url=url), 2.0)
+            judge = PluggedJudge("moderation", {"server": {"url": url}, "timeout_s": 2.0, "categories": ["hate"]})
             with pytest.raises(JudgeError, match=f"status {status}"):
                 await judge.scores(["a private text"], nullcontext)
             await judge.close()

@@ -12,7 +12,7 @@ sender shall read.
 from parley_client.plugins.discovery import Kind, Plugin, PluginError, installed
 from parley_client.plugins.engines import Engine, EngineJob
 from parley_client.plugins.features import Answered, Asked, Decision, Feature, Prompt
-from parley_client.plugins.judges import Judge
+from parley_client.plugins.judges import Judge, NoVerdict, turn
 from parley_client.plugins.limits import BOUND_S, MOST_DECISION_BYTES, Refused
 from parley_client.plugins.record_formats import NotReadable, RecordFormat
 from parley_client.plugins.stores import Found, Search, Store, StoreOptions
@@ -30,6 +30,7 @@ __all__ = [
     "Found",
     "Judge",
     "Kind",
+    "NoVerdict",
     "NotReadable",
     "Plugin",
     "PluginError",
@@ -41,4 +42,5 @@ __all__ = [
     "StoreOptions",
     "ToolFormat",
     "installed",
+    "turn",
 ]

@@ -12,12 +12,11 @@ import pytest
 from aiohttp import web
 
 from app.features.guard.guard import Guard
-from app.features.guard.judges.classifier import ClassifierJudge
 from app.features.guard.judges.injection import InjectionJudge, known, plain
 from app.features.guard.judges.judge import JudgeError, Turn
 from app.features.guard.judges.judges import Judges
 from app.features.guard.judges.passages import passages_of
-from app.features.guard.judges.profanity import ProfanityJudge
+from app.features.guard.judges.plugged import PluggedJudge
 from app.features.guard.turns import Asker
 from app.policy.file import NO_POLICY, Policy
 from app.policy.guard_rules import Action, GuardRules, ModerationServer
@@ -46,14 +45,14 @@ async def found_by(rules: GuardRules, text: str, embedder: Embedder | None = Non
 
 
 async def test_profanity() -> None:
-    judge = ProfanityJudge()
+    judge = PluggedJudge("profanity", {})
     scores = [row["profanity"] for row in await judge.scores([INSULT, *HARMLESS], nullcontext)]
     assert [score >= judge.threshold for score in scores] == [True, False, False, False, False]
 
 
 async def test_an_insult_in_a_long_harmless_text_is_found() -> None:
     harmless = "This is a sentence without harm. " * 40
-    judge = ProfanityJudge()
+    judge = PluggedJudge("profanity", {})
     texts = [harmless, f"{harmless}{INSULT} {harmless}"]
     clean, insulting = (row["profanity"] for row in await judge.scores(texts, nullcontext))
     assert clean < judge.threshold <= insulting
@@ -159,12 +158,12 @@ async def test_a_classifier_scores_as_transformers_pipeline_does(tmp_path: Path)
 
     folder = classifier_in(tmp_path)
     expected = pipeline("text-classification", str(folder), top_k=None, function_to_apply="sigmoid")(["bad day"])[0]
-    (row,) = await ClassifierJudge(str(folder)).scores(["bad day"], nullcontext)
+    (row,) = await PluggedJudge("classifier", {"folder": str(folder)}).scores(["bad day"], nullcontext)
     assert row == pytest.approx({one["label"]: one["score"] for one in expected}, abs=1e-4)
 
 
 async def test_the_worst_piece_of_a_long_text_counts(tmp_path: Path) -> None:
-    judge = ClassifierJudge(str(classifier_in(tmp_path)))
+    judge = PluggedJudge("classifier", {"folder": str(classifier_in(tmp_path))})
     short, long = await judge.scores(["bad", "good " * 40 + "bad"], nullcontext)
     assert short.keys() == long.keys() == {"toxic", "threat"}
     alone = (await judge.scores(["good " * 14], nullcontext))[0]
@@ -260,7 +259,7 @@ async def test_a_judge_that_takes_too_long_or_breaks_gives_no_verdict(monkeypatc
     with pytest.raises(JudgeError, match=r"longer than 0\.05 s"):
         await judges.categories_of(["secret"], frozenset({"injection"}), ASKER)
     monkeypatch.setattr(InjectionJudge, "scores", break_down)
-    with pytest.raises(JudgeError, match=r"^InjectionJudge failed: RuntimeError$"):
+    with pytest.raises(JudgeError, match=r"^the judge injection failed: RuntimeError$"):
         await judges.categories_of(["secret"], frozenset({"injection"}), ASKER)
 
 
@@ -311,7 +310,7 @@ async def test_a_judge_that_is_away_does_not_stop_the_start(caplog: pytest.LogCa
         await judges.warm()
     finally:
         await judges.close()
-    assert "EndpointJudge has not judged its first text: moderation: " in caplog.text
+    assert "the judge moderation has not judged its first text: moderation: " in caplog.text
 
 
 async def test_rules_that_change_are_warm_before_they_are_in_force(embedder: Embedder) -> None:
