@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from app.features.programs.history import is_step_name
@@ -102,9 +103,14 @@ class _OneProgram:
             if steps:
                 yield from self._of_step(number, steps[-1], made)
             before = steps
-        last = json.loads(self._topics.results.get(self._ids[-1], "{}")) if self._ids else {}
-        if len(made) > (last.get("command") == "call"):
+        if len(made) > (self._last_command() == "call"):
             yield "a call was made by no step"
+
+    def _last_command(self) -> str:
+        """What the program has answered last, if that can be read."""
+        with suppress(ValueError, IndexError, KeyError, TypeError):
+            return str(json.loads(self._topics.results[self._ids[-1]])["command"])
+        return ""
 
     def _of_step(self, number: int, step: dict[str, Any], made: list[str]) -> Iterator[str]:
         command, outcome = step["command"], step["outcome"]
@@ -171,10 +177,10 @@ class _OneProgram:
         end = self._answer.end
         assert end is not None
         reason = end.finish_reason
-        last = json.loads(self._topics.results.get(self._ids[-1], "{}")) if self._ids else {}
-        if end.type is EventType.DONE and reason is FinishReason.STOP and last.get("command") != "end":
+        last = self._last_command()
+        if end.type is EventType.DONE and reason is FinishReason.STOP and last != "end":
             yield "the answer has ended before its program"
         if end.type is EventType.DONE and reason is FinishReason.PARTIAL and not may_fail:
             yield "the answer was torn off"
-        if last.get("command") == "fail" and not may_fail:
+        if last == "fail" and not may_fail:
             yield "a program has changed that has not"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from aiokafka import TopicPartition
 from parley_client.agents import AgentRequest, Agents, Step, StepError
@@ -14,10 +16,13 @@ from parley_client.agents import AgentRequest, Agents, Step, StepError
 from app.features.programs import stage
 from app.policy.agents import AgentRules
 from app.policy.file import Policy, WaitRules
+from app.policy.guard_rules import GuardRules
 from app.policy.tools import ApproveRules, ToolRules
+from app.private.value import PrivateValue
 from models.interface.generation import FinishReason
 from models.served.paced import BytePrompts
 from tables.records import Table
+from tests.simulation.analyzer import FickleAnalyzer
 from tests.simulation.process import Process
 from tests.simulation.programs import SimPrograms
 from tests.simulation.test_sleeping import CONDITIONS, At, Waits, _has_committed_t3, _has_ended, _puts_t3, _queued
@@ -52,6 +57,12 @@ class Desk(Waits):
 
     def ask(self, **fields: Any) -> None:
         self.send(1.0, request_id="r", **{"prompt": "begin", "agent": "desk", "max_tokens": 4, **fields})
+
+    def fail(self) -> None:
+        """Run to an end that is the program's fault."""
+        self.programs.has_changed = True
+        self.programs.is_own = lambda _asked: True  # type: ignore[method-assign]
+        self.run()
 
     def calls(self) -> list[dict[str, Any]]:
         """Those that are no steps of the program."""
@@ -165,14 +176,7 @@ def test_the_model_reads_what_was_said_and_called(monkeypatch: pytest.MonkeyPatc
         await step.answer("third words")
 
     desk = Desk(monkeypatch, answers)
-    read: list[str] = []
-    whole = BytePrompts._of
-
-    def noted(prompts: BytePrompts, ids: bytes, turns: int = 0, reserve: int = 1) -> Any:
-        read.append(bytes(ids).decode(errors="replace"))
-        return whole(prompts, ids, turns, reserve)
-
-    monkeypatch.setattr(BytePrompts, "_of", noted)
+    read = _noted_prompts(monkeypatch)
     desk.ask()
     desk.run()
     first, second, third = dict.fromkeys(read)
@@ -184,6 +188,42 @@ def test_the_model_reads_what_was_said_and_called(monkeypatch: pytest.MonkeyPatc
     assert "second words" not in third
     assert "agent:desk" not in "".join(read)
     assert [len(one.split("w")) - 1 for one in desk.text().split("\n\n")] == [4, 2, 4]
+
+
+def test_a_guard_hides_what_a_program_says_and_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def find(_: FickleAnalyzer, texts: Sequence[str], _asker: Any) -> tuple[PrivateValue, ...]:
+        values = dict.fromkeys(value for text in texts for value in re.findall("question [0-9]", text))
+        return tuple(PrivateValue("PERSON", value) for value in values)
+
+    async def tells(step: Step, request: AgentRequest) -> str:
+        await step.say("I see question 1.")
+        await step.call("look_up", {"word": "question 2"})
+        await step.answer('Tell "question 3"', max_tokens=3)
+        return f"So much for {request.prompt}."
+
+    monkeypatch.setattr(FickleAnalyzer, "find", find)
+    read = _noted_prompts(monkeypatch)
+    desk = Desk(monkeypatch, tells, msgspec.structs.replace(POLICY, guard=GuardRules(pii="mask")))
+    desk.simulation.conditions = replace(desk.simulation.conditions, pii="mask")
+    desk.ask(prompt="question 4")
+    desk.run()
+    said = desk.text().split("\n\n")
+    assert (said[0], said[1].count(" w"), said[2]) == ("I see question 1.", 3, "So much for question 4.")
+    assert [text for text in read if "question" in text] == []
+    assert "PERSON" in read[-1]
+
+
+def _noted_prompts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The prompts that models read from now on."""
+    read: list[str] = []
+    whole = BytePrompts._of
+
+    def noted(prompts: BytePrompts, ids: bytes, turns: int = 0, reserve: int = 1) -> Any:
+        read.append(bytes(ids).decode(errors="replace"))
+        return whole(prompts, ids, turns, reserve)
+
+    monkeypatch.setattr(BytePrompts, "_of", noted)
+    return read
 
 
 def test_a_program_that_has_changed_ends_the_answer_with_a_letter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +239,7 @@ def test_a_program_that_has_changed_ends_the_answer_with_a_letter(monkeypatch: p
         desk.programs.die()
 
     desk.after(2.0, change)
-    desk.run()
+    desk.fail()
     assert desk.turns()["r"].finish_reason is FinishReason.PARTIAL
     assert desk.letters() == ["agent desk, step 3: step 2 was call look_up, and is answer now: the program has changed"]
     assert desk.text() == "One moment."
@@ -212,7 +252,7 @@ async def _fails(_step: Step, _request: AgentRequest) -> None:
 def test_a_program_that_fails_ends_the_answer_with_a_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(monkeypatch, _fails)
     desk.ask()
-    desk.run()
+    desk.fail()
     assert desk.letters() == ["agent desk, step 1: the program has failed (ValueError)"]
 
 
@@ -225,7 +265,7 @@ def test_an_answer_has_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "MOST_STEPS", 5)
     desk = Desk(monkeypatch, _steps_on)
     desk.ask()
-    desk.run()
+    desk.fail()
     assert desk.letters() == ["agent desk: 5 steps are over"]
     assert len(desk.programs.answered) == 5
 
@@ -235,7 +275,7 @@ def test_a_program_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -
     desk = Desk(monkeypatch, talk, policy)
     desk.programs.agents = Agents()
     desk.ask()
-    desk.run()
+    desk.fail()
     assert desk.letters() == ["agent desk: no program has answered in time, in step 1"]
     assert desk.sleeps() >= 1
 
@@ -257,7 +297,7 @@ def test_what_is_no_command_ends_the_answer_with_a_letter(content: str, monkeypa
         desk.simulation.broker.append(TopicPartition("tool-results", 0), b"u", record)
 
     desk.after(3.0, answer)
-    desk.run()
+    desk.fail()
     (letter,) = desk.letters()
     assert letter.startswith("agent desk, step 1: its command cannot be read")
     assert desk.turns()["r"].finish_reason is FinishReason.PARTIAL

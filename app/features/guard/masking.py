@@ -37,6 +37,7 @@ from app.features.guard.secret import ensure_secret, secret_of
 from app.features.guard.stored import hide_stored
 from app.features.guard.texts import (
     hidden,
+    hidden_request,
     hidden_request_of,
     hidden_turn,
     size_of,
@@ -172,6 +173,9 @@ class Masked(Stage):
         mask = await self._mask_now()
         if not mask:
             return dialogue
+        if dialogue.request is not self.run.accepted.request:  # an earlier stage has changed it for this round
+            request = hidden_request(dialogue.request, mask)
+            return await hidden(dataclasses.replace(dialogue, request=request), mask)
         if self._request is None or self._request[0] is not mask:
             self._request = mask, await hidden_request_of(self.run.accepted, mask)
         return await hidden(dataclasses.replace(dialogue, request=self._request[1]), mask)

@@ -164,7 +164,7 @@ class Programmed(Calling):
         run, answer = self.run, self.run.answer
         model = run.model() or run.models.default
         ids_of = partial(model.prompts.ids_of, text)
-        ids = ids_of() if len(text) <= INLINE else await asyncio.to_thread(ids_of)
+        ids = (ids_of() if len(text) <= INLINE else await asyncio.to_thread(ids_of)) or (0,)  # one at least: it is said
         answer.write_as(model)
         answer.prompt_digest, answer.tells_reasoning = None, False
         await self._tell(Delta(0, tuple(ids), text))
@@ -246,7 +246,8 @@ def failure_of(rounds: ToolRounds, name: str) -> str | None:
         try:
             command = command_of(content)
         except CommandError as error:
-            return shortened(f"agent {name}, step {number}: {error}")
+            why = "its command is too large, or an error" if content.startswith("error:") else error
+            return shortened(f"agent {name}, step {number}: {why}")
         if isinstance(command, FailCommand):
             return shortened(f"agent {name}, step {number}: {command.message or 'the program has failed'}")
         if isinstance(command, EndCommand):
