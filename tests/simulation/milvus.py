@@ -83,11 +83,9 @@ class SimMilvus:
             return lambda: self._delete(options["filter"])
         if method == "search":
             return lambda: [[_hit(row) for row in self._found(options["filter"])[: options["limit"]]]]
-        if method == "query" and "array_contains_any" in options["filter"]:
-            user, *ids = re.findall(r'"([^"]*)"', options["filter"])
-            return lambda: [
-                dict(row) for row in rows.values() if row["user_id"] == user and {*ids} & {*row["replaces"]}
-            ]
+        if method == "query" and "replaces" in options["filter"]:
+            user = re.findall(r'"([^"]*)"', options["filter"])[0]
+            return lambda: [dict(row) for row in rows.values() if row["user_id"] == user and row["replaces"]]
         if method == "query":
             keys = re.findall(r'"([^"]*)"', options["filter"])
             return lambda: [dict(rows[key]) for key in keys if key in rows]

@@ -145,13 +145,7 @@ def _schema(dimension: int, *, full_text: bool) -> Any:
         schema.add_field(field, DataType.VARCHAR, max_length=max_length)
     schema.add_field("created_at", DataType.INT64)
     schema.add_field("asked_at", DataType.INT64)
-    schema.add_field(
-        "replaces",
-        DataType.ARRAY,
-        element_type=DataType.VARCHAR,
-        max_capacity=MAX_REPLACED,
-        max_length=MAX_REQUEST_ID_LENGTH,
-    )
+    schema.add_field("replaces", DataType.VARCHAR, max_length=MAX_REPLACED * (MAX_REQUEST_ID_LENGTH + 1))
     schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=dimension)
     if full_text:
         schema.add_field("sparse", DataType.SPARSE_FLOAT_VECTOR)
