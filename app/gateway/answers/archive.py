@@ -256,6 +256,8 @@ def _join(answer: Answer, live: Answer | None) -> None:
         answer.append(event)
     if live.events or live.waiting:
         answer.waiting = live.waiting
+    answer.superseded = live.superseded or answer.superseded
+    answer.steered = live.steered or answer.steered
 
 
 def _turn(record: ConsumerRecord) -> Turn | None:

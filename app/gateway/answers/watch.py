@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from app.reader import Answer, Update
-from app.wire.event import WAITING, TokenEvent
+from app.wire.event import STEERED, SUPERSEDED, WAITING, TokenEvent
 
 _MOST_NOTICES = 16
 BATCH = 256
@@ -78,6 +78,7 @@ class Watch:
         self._changed = asyncio.Event()
         self._notices: list[TokenEvent] = []
         self._told: tuple[TokenEvent, ...] = ()
+        self._heard: set[str] = set()
         self._quiet = Deadline(self._changed.set)
 
     @property
@@ -108,8 +109,11 @@ class Watch:
         return is_changed
 
     def next_events(self) -> list[TokenEvent]:
-        """The events that are available now. What an answer waits for comes last, to readers that come later, too."""
+        """The events that are available now. Readers that come later, too, hear what the answer waits for, at last, and
+        what another request has done to it, before its end.
+        """
         events, self._notices = self._notices, []
+        self._heard.update(event.notice.code for event in events if event.notice is not None)
         answer = self.answer
         if answer is None:
             return events
@@ -121,11 +125,15 @@ class Watch:
             self.position, self._begun = segments[-1].next_index, True
         if answer.end is not None and len(answer.segments) <= first + BATCH:
             self.ended = True
-            return [*events, *segments, answer.end]
+            return [*events, *segments, *self._unheard(answer), answer.end]
         if len(answer.segments) > first + BATCH:
             return [*events, *segments]
         told, self._told = self._told, answer.waiting
         return [*events, *segments, *(one for one in answer.waiting if one not in told)]
+
+    def _unheard(self, answer: Answer) -> list[TokenEvent]:
+        notices = {SUPERSEDED: answer.superseded, STEERED: answer.steered}
+        return [one for code, one in notices.items() if one is not None and code not in self._heard]
 
     def __enter__(self) -> Self:
         return self

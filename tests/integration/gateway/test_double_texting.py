@@ -177,6 +177,9 @@ async def test_three_messages_half_a_second_apart_leave_the_last_one(texter: Tex
     assert [turn["prompt"] for turn in await texter.turns(1)] == ["three"]
     await asyncio.sleep(0.5)
     assert [await texter.heard(one) for one in asked] == heard
+    for gateway in texter.gateways:  # who comes when all is over hears why, too
+        notices = [one.event["notice"] for one in await answer(gateway, asked[0]) if one.event["type"] == "notice"]
+        assert [(one["code"], one["details"]["by"]) for one in notices] == [("superseded", asked[1])]
 
 
 async def test_a_message_while_a_tool_runs_leaves_no_call_without_result(texter: Texter) -> None:

@@ -140,6 +140,21 @@ def test_that_an_answer_waits_comes_last_and_to_those_who_come_later() -> None:
         assert [event.notice and event.notice.code for event in there.next_events()] == ["woken"]
 
 
+@pytest.mark.parametrize("code", ["superseded", "steered"])
+def test_what_another_request_has_done_comes_before_the_end_to_those_who_come_later_too(code: str) -> None:
+    log = Log()
+    log.say(0)
+    with log.live.watch("nina", "r") as there:
+        log.write(EventType.NOTICE, 1, notice=Notice(code, "it ends", {"by": "s"}))
+        log.write(EventType.DONE, 1, finish_reason=FinishReason.CANCELLED)
+        with log.live.watch("nina", "r") as late:
+            for watch in (there, late):
+                codes = [event.notice and event.notice.code for event in watch.next_events()]
+                assert sorted(map(str, codes)) == ["None", "None", code]
+                assert watch.ended
+            assert codes == [None, code, None]
+
+
 def test_memory_is_bounded_and_what_is_read_stays() -> None:
     log = Log(most_events=50)
     with log.live.watch("nina", "kept") as watch:
