@@ -124,6 +124,11 @@ class ConversationOrder(Feature):
             if keys:
                 self.first[inflight] = [self._from_rows(partition, key, accepted.record, read) for key in keys]
 
+    def rolls_back(self, inflight: InFlight) -> bool:
+        """Whether a later request has ended the request, and nothing of it is to be remembered."""
+        decided = self._superseded.get(inflight)
+        return decided is not None and decided.rolled_back
+
     async def answer_in_turn(self, inflight: InFlight, answer: Callable[[InFlight], Work]) -> None:
         """End what the request has woken, then answer it."""
         for one in (*self.first.pop(inflight), inflight):
@@ -233,8 +238,8 @@ class ConversationOrder(Feature):
         decided, answer = self._superseded[run.inflight], run.answer
         plan = decided.plan(answer.plan)
         answer.plan = msgspec.structs.replace(plan, superseded=None)  # rows may have it, and the log has to
+        await answer.decide(plan)  # first: what readers have been told, a next owner decides, too
         await answer.notice(SUPERSEDED, "a later request ends the answer", decided._asdict())
-        await answer.decide(plan)
         return end if end.reason is FinishReason.FILTERED else dataclasses.replace(end, reason=_OVER, calls=())
 
 

@@ -87,7 +87,8 @@ class Features:
 def features_of(host: WorkerParts, guard: Guard | None = None, plugged: PluggedIn | None = None) -> Features:
     """Without a `guard` and plug-ins that are loaded already, those of the policy."""
     guard, plugged = guard or Guard(host.policy), plugged or PluggedIn(host.policy)
-    busy, steering = ConversationOrder(), Steering()
+    busy = ConversationOrder()
+    steering = Steering(busy)
     quota = Quota.of(host)
     tools = ToolsOverKafka(host.settings, host.policy, steering)
     timers = LaterRequests(tools)

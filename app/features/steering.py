@@ -6,8 +6,8 @@ words behind the results of that round: one transaction has the words, and that 
 for that commit, so what it reads next is what a successor reads.
 
 A request that is refused, filtered or forgotten adds nothing. One whose answer goes no further meanwhile, or that was
-told by a former owner and finds no answer to go into, is remembered as a turn of its own. Without a further round of an
-answer, it is a request like any other.
+told by a former owner and finds no answer to go into, is remembered as a turn of its own, unless a later request rolls
+the answer back. Without a further round of an answer, it is a request like any other.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import msgspec
 from app.answering.kept import Kept
 from app.answering.run import Run
 from app.answering.stage import Decide, Ending, Feature, Round, Stage
-from app.delivery.accepted import RequestKey
 from app.delivery.inflight import InFlight
+from app.features.busy import ConversationOrder
 from app.features.open_calls import OpenCalls
 from app.wire.event import STEERED, Plan
 from app.wire.request import Request, WhileBusy
@@ -38,13 +38,14 @@ _MOST = 16
 class SteeredAnswer:
     """The answer that gets the words, while it waits for them."""
 
-    key: RequestKey
+    inflight: InFlight
     calls: OpenCalls
     waits: bool = True
 
 
 class Steering(Feature):
-    def __init__(self) -> None:
+    def __init__(self, order: ConversationOrder | None = None) -> None:
+        self.order = order or ConversationOrder()
         self._into: WeakKeyDictionary[InFlight, SteeredAnswer] = WeakKeyDictionary()
 
     @property
@@ -54,7 +55,7 @@ class Steering(Feature):
     def stage(self, run: Run) -> Stage | None:
         into = self._into.get(run.inflight)
         is_told = run.accepted.former.plan.steered is not None
-        return Steered(run, into) if into is not None or is_told else None
+        return Steered(run, self.order, into) if into is not None or is_told else None
 
     async def add_words(self, run: Run, calls: OpenCalls) -> None:
         """Add those of the later requests that wait in the lane now."""
@@ -71,7 +72,7 @@ class Steering(Feature):
             work = partition.lanes.withdraw(mine.conversation, one)
             if work is None:
                 continue
-            into = self._into[one] = SteeredAnswer(run.key, calls)
+            into = self._into[one] = SteeredAnswer(run.inflight, calls)
             left = asyncio.Event()
             one.on_leave.append(left.set)
             partition.spawn(work(), about=one.accepted.record)
@@ -84,13 +85,13 @@ class Steering(Feature):
 class Steered(Stage):
     """Of the request whose words go into another one's answer."""
 
-    def __init__(self, run: Run, into: SteeredAnswer | None) -> None:
+    def __init__(self, run: Run, order: ConversationOrder, into: SteeredAnswer | None) -> None:
         super().__init__(run)
-        self._into = into
+        self._order, self._into = order, into
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         plan = await then(plan)
-        return plan if self._into is None else msgspec.structs.replace(plan, steered=self._into.key[1])
+        return plan if self._into is None else msgspec.structs.replace(plan, steered=self._into.inflight.key[1])
 
     async def round(self, then: Round) -> Ending:
         del then
@@ -102,10 +103,11 @@ class Steered(Stage):
         end, into = self.run.answer.end or self.run.accepted.former.end, self._into
         if end is None or end.finish_reason is not FinishReason.STOP or kept.row is None:
             return kept
-        rounds = into.calls.decided(into.key) if into is not None and into.waits else None
+        rounds = into.calls.decided(into.inflight.key) if into is not None and into.waits else None
         if into is None or rounds is None:
-            return kept
-        change = into.calls.decide(into.key, rounds.with_words(_words_of(self.run.accepted.request)))
+            ended = self.run.inflight if into is None else into.inflight
+            return dataclasses.replace(kept, row=None) if self._order.rolls_back(ended) else kept
+        change = into.calls.decide(into.inflight.key, rounds.with_words(_words_of(self.run.accepted.request)))
         return dataclasses.replace(kept, row=None).with_change(change)
 
 

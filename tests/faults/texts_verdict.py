@@ -24,6 +24,7 @@ from tests.faults.waits_verdict import Slept, SleptTurns
 if TYPE_CHECKING:
     from tests.faults.verdict import Key, Masks, Verdict
 
+Histories = list[list[PastTurn]]
 _MOST_HISTORIES = 64
 """Of a conversation that are kept as possible; five that sleep among ten turns have had more than 16."""
 
@@ -54,9 +55,7 @@ def judge_texts(
     slept = SleptTurns()
     forks = Forked(requests, settings.conversation_turns, verdict.slept)
     ttl_ms = settings.conversation_ttl_s * 1000
-    for key, request in requests.items():
-        if key not in turns or verdict.plans.get(key, NO_PLAN).steered is not None:
-            continue
+    for key, request in _with_own_turns(requests, turns, verdict, histories):
         turn = turns[key]
         conversation = (turn.user_id, turn.conversation_id)
         # A timestamp that is ahead counts as of when the broker had the request, which is before its turn ended.
@@ -118,6 +117,25 @@ def judge_texts(
             forks.add(conversation, turn.request_id, histories[conversation])
             last[conversation] = turn.created_at
             later[conversation] += at > (erased_at or 0) and not request.get("tool_results")
+
+
+def _with_own_turns(
+    requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Verdict, histories: dict[tuple[str, str], Histories]
+) -> Iterator[tuple[Key, dict]]:
+    """The requests with turns, without those whose words went into another answer. If that was stopped meanwhile, and
+    not rolled back, they may be a turn of their own in the conversation.
+    """
+    for key, request in requests.items():
+        plan = verdict.plans.get(key, NO_PLAN)
+        if key in turns and plan.steered is None:
+            yield key, request
+        elif key in turns:
+            turn, into = turns[key], turns.get((key[0], plan.steered))
+            is_back = verdict.plans.get((key[0], plan.steered or ""), NO_PLAN).rolled_back
+            is_stopped = into is None or into.finish_reason in {FinishReason.CANCELLED, FinishReason.DEADLINE}
+            if is_stopped and not is_back:
+                before = histories[turn.user_id, turn.conversation_id]
+                before += [[*one, PastTurn(turn.prompt, turn.answer)] for one in before]
 
 
 class Forked:

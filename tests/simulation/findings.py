@@ -151,10 +151,10 @@ class Findings:
         lost = {conversations[key] for key in torn if key in conversations}
         ended = {key for key, plan in verdict.plans.items() if plan.superseded is not None}
         bare = {conversations[key] for key in torn & ended if key in conversations}  # calls whose tokens are lost
-        # Words that Kafka has lost, or whose answer went no further when they came, may be a turn of their own.
+        # Words into what Kafka has lost may be a turn of their own, and those that are stopped may be in none.
         steered = {key: (key[0], plan.steered) for key, plan in verdict.plans.items() if plan.steered is not None}
-        stops = {key for key, reason in self._reasons().items() if reason in {"cancelled", "deadline"}}
-        bare |= {conversations[key] for key, into in steered.items() if into in torn | stops}
+        stops = self._that_may_stop()
+        bare |= {conversations[key] for key, into in steered.items() if into in torn or key in stops}
         mute = {
             (one.user_id, one.request_id) for one in self._turns() if one.finish_reason == "stop" and not one.answer
         }
@@ -505,6 +505,13 @@ class Findings:
         """Requests whose prompts may have turns of other conversations."""
         requests = [json.loads(entry.value or b"") for entry in self._innocent_requests()]
         return {(one["user_id"], one["request_id"]) for one in requests if one.get("recall")}
+
+    def _that_may_stop(self) -> set[Key]:
+        """Requests with a deadline, and those that are cancelled."""
+        requests = [json.loads(entry.value or b"") for entry in self._innocent_requests()]
+        controls = [json.loads(entry.value or b"") for entry in self._read("controls")]
+        found = [one for one in requests if "deadline_ms" in one] + [one for one in controls if "request_id" in one]
+        return {(one["user_id"], one["request_id"]) for one in found}
 
     def _is_kept(self, key: Key) -> bool:
         """Whether the turn has any text."""

@@ -19,7 +19,7 @@ from app.features.cache.recordings import Recording
 from app.features.guard.turns import Asker
 from app.policy.file import CacheRules, Policy
 from app.policy.guard_rules import GuardRules
-from app.wire.event import PLAN
+from app.wire.event import PLAN, SUPERSEDED
 from tables.tool_calls import ToolRounds
 from tests.simulation.busy_features import (
     busy_best_of_storm,
@@ -71,6 +71,17 @@ def test_one_that_is_kept_all_the_same_is_repeated(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Recording, "abandon", lambda _: None)
     with pytest.raises(AssertionError):
         test_an_answer_that_ends_while_it_is_judged_is_not_repeated("rollback", monkeypatch)
+
+
+@pytest.mark.parametrize("word", ["interrupt", "rollback"])
+def test_the_plan_has_it_before_readers_are_told(word: str) -> None:
+    """Whose owner died between the two was told that it is ended, and was not, if the guard had blocked it before."""
+    course = Course(Policy())
+    course.send(1.0, request_id="r1", prompt="speak", max_tokens=100_000)
+    course.send(2.0, request_id="r2", prompt="stop", max_tokens=1, while_busy=word)
+    course.run()
+    codes = [event.notice.code for event in course.events("r1") if event.notice is not None]
+    assert codes == [PLAN, SUPERSEDED]
 
 
 STORMS: dict[str, Callable[[int], Simulation]] = {
