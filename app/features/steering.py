@@ -3,11 +3,11 @@
 An answer with tools over Kafka reads its prompt again after each round of calls. Where it does, the later requests of
 its conversation that steer stand in its lane. Each ends at once, as `done` without text, and its own commit writes its
 words behind the results of that round: one transaction has the words, and that their request is over. The answer waits
-for that commit, so what it reads next is what a successor reads.
+for that commit, also when it is stopped meanwhile, so what it reads next is what a successor reads.
 
-A request that is refused, filtered or forgotten adds nothing. One whose answer goes no further meanwhile, or that was
-told by a former owner and finds no answer to go into, is remembered as a turn of its own, unless a later request rolls
-the answer back. Without a further round of an answer, it is a request like any other.
+A request that is refused, filtered or forgotten adds nothing. One that was told by a former owner and finds no answer
+to go into is remembered as a turn of its own, unless a later request rolls it back. Without a further round of an
+answer, it is a request like any other.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import msgspec
 from app.answering.kept import Kept
 from app.answering.run import Run
 from app.answering.stage import Decide, Ending, Feature, Round, Stage
+from app.delivery.accepted import RequestKey
 from app.delivery.inflight import InFlight
 from app.features.busy import ConversationOrder
 from app.features.open_calls import OpenCalls
@@ -38,7 +39,7 @@ _MOST = 16
 class SteeredAnswer:
     """The answer that gets the words, while it waits for them."""
 
-    inflight: InFlight
+    key: RequestKey
     calls: OpenCalls
     waits: bool = True
 
@@ -61,6 +62,7 @@ class Steering(Feature):
         """Add those of the later requests that wait in the lane now."""
         partition, mine = run.partition, run.accepted
         for one in partition.lanes.items(mine.conversation):
+            run.check()
             former = one.accepted.former
             # It has begun as a request like any other, or begins alone and apart since owners have died with it.
             is_its_own = former.plan.steered is None and (former.is_admitted or one.attempts.lost > 0)
@@ -72,12 +74,12 @@ class Steering(Feature):
             work = partition.lanes.withdraw(mine.conversation, one)
             if work is None:
                 continue
-            into = self._into[one] = SteeredAnswer(run.inflight, calls)
+            into = self._into[one] = SteeredAnswer(run.key, calls)
             left = asyncio.Event()
             one.on_leave.append(left.set)
             partition.spawn(work(), about=one.accepted.record)
             try:
-                await run.unless_stopped(left.wait())
+                await left.wait()  # also if the answer is stopped: of two commits side by side one would lose its turn
             finally:
                 into.waits = False
 
@@ -91,7 +93,7 @@ class Steered(Stage):
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         plan = await then(plan)
-        return plan if self._into is None else msgspec.structs.replace(plan, steered=self._into.inflight.key[1])
+        return plan if self._into is None else msgspec.structs.replace(plan, steered=self._into.key[1])
 
     async def round(self, then: Round) -> Ending:
         del then
@@ -103,11 +105,10 @@ class Steered(Stage):
         end, into = self.run.answer.end or self.run.accepted.former.end, self._into
         if end is None or end.finish_reason is not FinishReason.STOP or kept.row is None:
             return kept
-        rounds = into.calls.decided(into.inflight.key) if into is not None and into.waits else None
+        rounds = into.calls.decided(into.key) if into is not None and into.waits else None
         if into is None or rounds is None:
-            ended = self.run.inflight if into is None else into.inflight
-            return dataclasses.replace(kept, row=None) if self._order.rolls_back(ended) else kept
-        change = into.calls.decide(into.inflight.key, rounds.with_words(_words_of(self.run.accepted.request)))
+            return dataclasses.replace(kept, row=None) if self._order.rolls_back(self.run.inflight) else kept
+        change = into.calls.decide(into.key, rounds.with_words(_words_of(self.run.accepted.request)))
         return dataclasses.replace(kept, row=None).with_change(change)
 
 

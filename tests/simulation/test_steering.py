@@ -144,6 +144,28 @@ def test_an_owner_dies(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(event.is_end for event in course.events("r2")) == 1
 
 
+@pytest.mark.parametrize("word", ["interrupt", "rollback"])
+def test_an_answer_that_is_ended_while_words_go_into_it_has_them(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both would have committed the conversation, and one would have lost its turn."""
+    course = Steered(monkeypatch)
+    course.ask(1.0, "r1", **CALLS)
+    course.steer(1.5, "r2")
+
+    def end_it() -> None:
+        if course.into("r2"):
+            asked = {"request_id": "r3", "user_id": "u", "prompt": "r3?", "max_tokens": 2, "while_busy": word}
+            course.simulation.send("requests", "u", asked)
+        else:
+            course.after(0.0002, end_it)
+
+    course.after(2.0, end_it)
+    course.simulation.keep_running(60)
+    course.run()
+    assert course.reason("r1") == FinishReason.CANCELLED
+    assert course.remembered() == (["r3"] if word == "rollback" else ["r1", "r3"])
+    assert word == "rollback" or course.words() == ["r2?"]
+
+
 def test_one_that_owners_have_died_with_is_a_request_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """It begins alone and apart from others (quarantine.py): the answer does not wait for that."""
     course = Steered(monkeypatch, after_s=20.0)
