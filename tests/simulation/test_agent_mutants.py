@@ -80,8 +80,8 @@ def _is_remembered(**fields: Any) -> Request:
 MUTANTS: dict[str, Mutant] = {
     "nobody is asked": Mutant(tool_rounds, "ask", _asks_nobody, agent_storm),
     "an agent is asked twice": Mutant(tool_rounds, "ask", _asks_twice, agent_storm),
-    "the end of an agent is no result": Mutant(AskedByAnswer, "leave", _leaves_no_result, agent_storm),
-    "a result wakes nobody": Mutant(asked, "wake_with", _wakes_without_its_record, agent_storm),
+    "the end of an agent is no result": Mutant(AskedByAnswer, "leave", _leaves_no_result, agent_storm, hint=1),
+    "a result wakes nobody": Mutant(asked, "wake_with", _wakes_without_its_record, agent_storm, hint=8),
     "another text is the result": Mutant(AskedByAnswer, "_content", _tells_another_text, agent_storm),
     "an end and its result are two transactions": Mutant(
         AskedByAnswer,
@@ -93,7 +93,7 @@ MUTANTS: dict[str, Mutant] = {
     "what ends an answer stops no agent": Mutant(tool_rounds, "stop_asked", _stops_nobody, agent_storm, 8),
     "agents ask one another without end": Mutant(asking, "asker_of", _counts_no_depth, agent_storm),
     "what an agent says is remembered": Mutant(asking, "Request", _is_remembered, agent_storm),
-    "an agent waits for who has asked": Mutant(asking, "Request", _in_the_same_conversation, agent_storm),
+    "an agent waits for who has asked": Mutant(asking, "Request", _in_the_same_conversation, agent_storm, hint=2),
 }
 
 

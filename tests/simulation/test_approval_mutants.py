@@ -85,14 +85,14 @@ def _edits_nothing(rounds: ToolRounds, approval: Any, now: int, _arguments: str 
 MUTANTS = {
     "a second decision counts": Mutant(controls, "decide", _counts_the_second, approval_storm, hint=2),
     "a call goes out before its decision is committed": Mutant(
-        controls, "decide", _makes_the_call_first, approval_storm
+        controls, "decide", _makes_the_call_first, approval_storm, hint=1
     ),
     "a decision of another desk counts": Mutant(approvals, "_decided", _of_any_desk, approval_storm),
     "edited arguments do not count": Mutant(approvals, "_made", _edits_nothing, approval_storm),
     "what expires is made although the policy says no": Mutant(
         approvals, "_expired", _makes_what_expires, approval_storm
     ),
-    "a decision is late that is read late": Mutant(approvals, "_decided", _as_of_its_reading, approval_storm),
+    "a decision is late that is read late": Mutant(approvals, "_decided", _as_of_its_reading, approval_storm, hint=3),
 }
 
 

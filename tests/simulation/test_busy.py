@@ -255,16 +255,16 @@ async def _answers_alone(_order: ConversationOrder, inflight: Any, answer: Any) 
 
 
 MUTANTS: dict[str, Mutant] = {
-    "nothing is rejected": Mutant(busy, "_is_rejected", lambda *_: False, busy_storm),
-    "everything is rejected": Mutant(busy, "_is_rejected", lambda *_: True, busy_storm),
-    "what runs goes on": Mutant(ConversationOrder, "_end_lane", _ends_none, busy_storm),
+    "nothing is rejected": Mutant(busy, "_is_rejected", lambda *_: False, busy_storm, hint=55),
+    "everything is rejected": Mutant(busy, "_is_rejected", lambda *_: True, busy_storm, hint=2),
+    "what runs goes on": Mutant(ConversationOrder, "_end_lane", _ends_none, busy_storm, hint=4),
     "what sleeps goes on": Mutant(ConversationOrder, "_end_sleepers", _ends_none, busy_storm),
-    "what sleeps is not ended first": Mutant(ConversationOrder, "answer_in_turn", _answers_alone, busy_storm),
-    "what is parked before goes on": Mutant(ConversationOrder, "_meet_parked", _ends_none, busy_storm),
+    "what sleeps is not ended first": Mutant(ConversationOrder, "answer_in_turn", _answers_alone, busy_storm, hint=2),
+    "what is parked before goes on": Mutant(ConversationOrder, "_meet_parked", _ends_none, busy_storm, hint=1),
     "what is rolled back is remembered": Mutant(Run, "stores", property(_is_stored), busy_storm),
-    "a successor forgets that it is rolled back": Mutant(recovery, "with_notice", _forgets_back, busy_storm),
-    "nobody is told": Mutant(ConversationOrder, "_end", _ends_as_it_is, busy_storm),
-    "nothing counts as parked": Mutant(OpenRecords, "is_parked", lambda *_: False, busy_storm),
+    "a successor forgets that it is rolled back": Mutant(recovery, "with_notice", _forgets_back, busy_storm, hint=53),
+    "nobody is told": Mutant(ConversationOrder, "_end", _ends_as_it_is, busy_storm, hint=9),
+    "nothing counts as parked": Mutant(OpenRecords, "is_parked", lambda *_: False, busy_storm, hint=1),
 }
 
 

@@ -204,7 +204,7 @@ MUTANTS: dict[str, Mutant] = {
         "without_erased",
         lambda plan, *_: plan,
         recalling_storm,
-        hint=103,
+        hint=26,
         more=((PartitionMarks, "erased_at", lambda *_: 0),),
     ),
     "turns of erased conversations are recalled": Mutant(

@@ -286,17 +286,17 @@ _VERSIONS, _TURN = TurnSearch._versions, kept._turn
 _REPLACE, _BEGIN, _JOB = msgspec.structs.replace, BegunElsewhere.__init__, pipeline.job_of
 
 MUTANTS: dict[str, Mutant] = {
-    "the first ids are one off": Mutant(BegunElsewhere, "__init__", _one_off, fork_storm),
+    "the first ids are one off": Mutant(BegunElsewhere, "__init__", _one_off, fork_storm, hint=10),
     "a copy lacks the results of tools": Mutant(forks.msgspec.structs, "replace", _no_results, fork_storm),
-    "an erasure forgets the copies": Mutant(controls, "copies_of", _no_copies, fork_storm),
-    "a copy is made beside an erasure": Mutant(Marks, "cover", _not_read, fork_storm),
-    "a fork does not wait for what it names": Mutant(Copying, "_source_ended", _waits_for_nothing, fork_storm),
+    "an erasure forgets the copies": Mutant(controls, "copies_of", _no_copies, fork_storm, hint=17),
+    "a copy is made beside an erasure": Mutant(Marks, "cover", _not_read, fork_storm, hint=3),
+    "a fork does not wait for what it names": Mutant(Copying, "_source_ended", _waits_for_nothing, fork_storm, hint=2),
     "what follows reads another prompt": Mutant(pipeline, "job_of", _of_its_own, fork_storm),
-    "a version is hidden in the place of its source": Mutant(Turn, "hides", property(_itself), version_storm),
+    "a version is hidden in the place of its source": Mutant(Turn, "hides", property(_itself), version_storm, hint=1),
     "a version without an answer hides": Mutant(Turn, "hides", property(_whatever_became_of_it), version_storm, 2),
-    "a successor forgets what is replaced": Mutant(kept, "_turn", _forgotten_by_successors, version_storm),
-    "what is named twice is found": Mutant(TurnSearch, "_versions", _once_alone, version_storm),
-    "a search stops where all is replaced": Mutant(searching, "_MOST", 0, version_storm),
+    "a successor forgets what is replaced": Mutant(kept, "_turn", _forgotten_by_successors, version_storm, hint=2),
+    "what is named twice is found": Mutant(TurnSearch, "_versions", _once_alone, version_storm, hint=1),
+    "a search stops where all is replaced": Mutant(searching, "_MOST", 0, version_storm, hint=2),
 }
 
 
