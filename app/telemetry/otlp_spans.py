@@ -16,7 +16,9 @@ from typing import Any
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.trace import Link, SpanContext
 
-_HAS_IS_REMOTE, _IS_REMOTE = 0x100, 0x200
+_HERE, _ELSEWHERE = struct.pack("<I", 0x100), struct.pack("<I", 0x300)
+"""Flags of a span by its parent: whether that is remote is known, and it is."""
+_TIMES = struct.Struct("<BQBQ").pack
 _KINDS = {kind: bytes((6 << 3, number)) for kind, number in enumerate((1, 2, 3, 4, 5))}
 """Of the API's `SpanKind`: INTERNAL, SERVER, CLIENT, PRODUCER, CONSUMER."""
 
@@ -48,19 +50,29 @@ def _span(span: ReadableSpan) -> bytes:
     assert context is not None, "the SDK's spans have one"
     parts = [
         b"\x0a\x10%b\x12\x08%b" % (context.trace_id.to_bytes(16), context.span_id.to_bytes(8)),
-        _state(3, context),
+        _state(3, context) if context.trace_state else b"",
         b"" if parent is None else b"\x22\x08" + parent.span_id.to_bytes(8),
-        _text(5, span.name),
+        _remembered_text(5, span.name),
         _KINDS[span.kind.value],
-        struct.pack("<BQBQ", 0x39, span.start_time or 0, 0x41, span.end_time or 0),
-        _attributes(9, span.attributes),
+        _TIMES(0x39, span.start_time or 0, 0x41, span.end_time or 0),
+        *_pairs(9, (span.attributes or {}).items()),
         *(_field(11, _event(one)) for one in span.events),
         *(_field(13, _link(one)) for one in span.links),
-        _field(15, _texts({2: status.description}) + _number(3, status.status_code.value)),
-        _number(10, span.dropped_attributes) + _number(12, span.dropped_events) + _number(14, span.dropped_links),
+        _status(status.description, status.status_code.value),
+        _dropped(span.dropped_attributes, span.dropped_events, span.dropped_links),
         b"\x85\x01" + _flags(parent),
     ]
     return b"".join(parts)
+
+
+@lru_cache(256)
+def _status(description: str | None, code: int) -> bytes:
+    return _field(15, _texts({2: description}) + _number(3, code))
+
+
+@lru_cache(256)
+def _dropped(attributes: int, events: int, links: int) -> bytes:
+    return _number(10, attributes) + _number(12, events) + _number(14, links)
 
 
 def _event(event: Event) -> bytes:
@@ -73,8 +85,7 @@ def _link(link: Link) -> bytes:
 
 
 def _flags(parent: SpanContext | None) -> bytes:
-    is_remote = parent is not None and parent.is_remote
-    return struct.pack("<I", _HAS_IS_REMOTE | _IS_REMOTE * is_remote)
+    return _ELSEWHERE if parent is not None and parent.is_remote else _HERE
 
 
 def _state(number: int, context: SpanContext) -> bytes:
@@ -119,6 +130,9 @@ def _texts(fields: Mapping[int, str | None]) -> bytes:
 
 def _text(number: int, text: str) -> bytes:
     return _field(number, text.encode(errors="replace")) if text else b""
+
+
+_remembered_text = lru_cache(1024)(_text)
 
 
 def _number(number: int, value: int) -> bytes:

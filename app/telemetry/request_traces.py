@@ -269,8 +269,13 @@ class RequestTraces(Observer):
 
 def _agent_of(accepted: Accepted) -> str | None:
     """The agent that the record names: what it brings stands in the request in its place."""
+    value = accepted.record.value or b""
+    if (
+        value.startswith(b"{") and b"agent" not in value and b"\\u" not in value
+    ):  # most name none, and need no second look
+        return None
     with suppress(WireError):
-        return decode(Request, accepted.record.value, accepted.record.headers).agent
+        return decode(Request, value, accepted.record.headers).agent
     return None
 
 

@@ -7,6 +7,7 @@ Exporters are configured with OpenTelemetry's own variables, such as OTEL_EXPORT
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from importlib.util import find_spec
@@ -26,6 +27,11 @@ TraceHeaders = tuple[tuple[str, bytes], ...]
 
 trace_headers: ContextVar[TraceHeaders] = ContextVar("trace_headers", default=())
 """The context of the current HTTP request, for the records written because of it; set by the gateway's middleware."""
+
+
+_QUEUE, _BATCH = 8192, 2048
+"""Spans: an answer has some nine, so the SDK's 2,048 and 512 are two seconds of a busy worker and a post each."""
+_OWN_SIZES = {"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"}
 
 
 class TracingError(Exception):
@@ -66,7 +72,10 @@ class Tracing:
             resource=Resource.create({"service.name": service}),
             shutdown_on_exit=False,
         )
-        provider.add_span_processor(BatchSpanProcessor(_exporter(settings.traces)))
+        queue, batch = (None, None) if _OWN_SIZES & os.environ.keys() else (_QUEUE, _BATCH)
+        provider.add_span_processor(
+            BatchSpanProcessor(_exporter(settings.traces), max_queue_size=queue, max_export_batch_size=batch)
+        )
         return cls(provider)
 
     def start(self, name: str, kind: SpanKind, trace_headers: Iterable[tuple[str, bytes]], **options: Any) -> Span:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import subprocess
 import sys
 import threading
@@ -187,3 +189,24 @@ def test_the_share_of_the_settings_decides_what_is_sampled(trace_headers: tuple[
         assert span.is_recording() is is_sampled
         span.end()
         tracing.stop()
+
+
+@pytest.mark.parametrize(
+    ("request_", "named"),
+    [
+        ({"prompt": "hello"}, False),
+        ({"prompt": "my agent says hello"}, False),
+        ({"prompt": "hello", "agent": "refunds"}, True),
+        (b'{"request_id": "r1", "user_id": "ann", "prompt": "x", "\\u0061gent": "refunds"}', True),
+    ],
+)
+def test_the_agent_that_a_record_names_is_above_its_parts(
+    traces: RequestTraces, exporter: InMemorySpanExporter, request_: dict[str, Any] | bytes, named: bool
+) -> None:
+    inflight = inflight_of()
+    value = request_ if isinstance(request_, bytes) else json.dumps({"request_id": "r1", "user_id": "ann"} | request_)
+    record = dataclasses.replace(inflight.accepted.record, value=value if isinstance(value, bytes) else value.encode())
+    inflight.accepted = dataclasses.replace(inflight.accepted, record=record)
+    traces.admitted(0, inflight)
+    traces.answered(0, outcome(inflight, TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP)))
+    assert ("invoke_agent refunds" in {span.name for span in exporter.get_finished_spans()}) is named
