@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from parley_client.plugins import Kind, installed
 
-from app.commands.plugins import plugins
+from app.commands import parley
 from app.features.guard.judges.judges import Judges
 from app.features.guard.turns import Asker
 from app.features.plugged import PluggedIn
@@ -43,7 +43,7 @@ def test_the_page_names_every_group_and_every_example() -> None:
 @pytest.mark.usefixtures("examples")
 def test_they_need_the_light_package_alone() -> None:
     before = {name for name in sys.modules if name.partition(".")[0] == "app"}
-    said = CliRunner().invoke(plugins)
+    said = CliRunner().invoke(parley, ["plugins"])
     assert (said.exit_code, said.output.count("house-plugins 1.0")) == (0, 3), said.output
     texts = [one.read_text() for one in EXAMPLES.glob("*.py")]
     assert not any(re.search(r"^(from|import) (app|models|tables|agents)\b", text, re.MULTILINE) for text in texts)

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from parley_client.plugins import Judge, Kind, PluginError
 
-from app.commands.plugins import plugins
+from app.commands import parley
 from app.features.guard.judges.judge import JudgeError
 from app.features.guard.judges.judges import Judges
 from app.features.guard.judges.plugged import PluggedJudge
@@ -403,7 +403,7 @@ def test_a_policy_names_formats_that_are_installed(tmp_path: Path) -> None:
 
 
 def test_the_command_lists_them() -> None:
-    said = CliRunner().invoke(plugins)
+    said = CliRunner().invoke(parley, ["plugins"])
     assert said.exit_code == 0, said.output
     assert "stores\tmemory\tkinds 1.0\tkinds:Memory" in said.output
     assert "milvus" not in said.output
@@ -411,7 +411,7 @@ def test_the_command_lists_them() -> None:
 
 def test_the_command_tells_what_does_not_load(tmp_path: Path) -> None:
     put_package(tmp_path, "import nothing_of_this_name", {Kind.JUDGES: {"broken": "bad:X"}}, "bad")
-    said = CliRunner().invoke(plugins)
+    said = CliRunner().invoke(parley, ["plugins"])
     assert said.exit_code == 2
     assert "cannot be loaded: ModuleNotFoundError" in said.output
 
