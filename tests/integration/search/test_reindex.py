@@ -138,3 +138,13 @@ async def test_filling_that_fails_leaves_the_collection_in_use_as_it_was(indexed
         await reindex(indexed, connection, Broken()).run()
     assert await keys(connection, indexed.milvus_collection) == {"ann/r1"}
     assert len([c for c in await connection.call("list_collections") if c.startswith(indexed.milvus_collection)]) == 1
+
+
+async def test_what_was_replaced_stays_replaced(indexed: Settings, connection: Milvus) -> None:
+    name = indexed.milvus_collection
+    edited = turn("ann", "e2", conversation_id="default~1", replaces=("r2",), timing=Timing(requested_at=NOW))
+    await write(indexed, edited, *some_turns("r1", "r2"))
+    await reindex(indexed, connection, Other()).run()
+    assert await keys(connection, name) == {"ann/r1", "ann/r2", "ann/e2"}
+    hits = await TurnSearch(MilvusStore(connection, name), Other()).search(Query(user_id="ann", text="hello"))
+    assert {hit.request_id for hit in hits} == {"r1", "e2"}
