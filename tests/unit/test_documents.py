@@ -41,7 +41,7 @@ BUDGETS = {
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 480,
-    "app/gateway/README.md": 2_055,
+    "app/gateway/README.md": 2_095,
     "app/gateway/openai/README.md": 1_520,
     "app/reader/README.md": 350,
     "app/tools/README.md": 600,
