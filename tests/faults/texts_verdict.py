@@ -38,7 +38,6 @@ def judge_texts(
     topics: ToolTopics,
     verdict: Verdict,
     masks: Masks,
-    kept: Mapping[Key, Sequence[PrivateValue]],
     waits: Mapping[Key, Mapping[str, int]],
 ) -> None:
     """Add the requests with other words to the verdict's `changed`, and those with other calls to `wrong_calls`.
@@ -80,7 +79,7 @@ def judge_texts(
         recalled = _past(plan.recalled or ())
         first = _past(verdict.first_recalled.get(key, plan.recalled or ()))
         mask = masks(turn.user_id, (*(plan.private or ()), *private[conversation]))
-        private[conversation] += (*(turn.private or ()), *kept.get(key, ()))
+        private[conversation] += turn.private or ()
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
         begun_at = _begun_at(turn, answer)

@@ -264,7 +264,6 @@ def judge_records(
     has_met: HasMet = lambda _user, _turn: False,
     topics: ToolTopics | None = None,
     masks: Masks = lambda _user, _values: NO_MASK,
-    private: Mapping[Key, Sequence[PrivateValue]] = MappingProxyType({}),
     slept: Mapping[Key, Mapping[str, int]] = MappingProxyType({}),
     timed: Collection[Key] = (),
     agents: Mapping[str, AgentRules] = MappingProxyType({}),
@@ -322,7 +321,7 @@ def judge_records(
     if paced:
         verdict.wrong_calls[:] = [key for key in verdict.wrong_calls if key not in of_programs]
         asked = {key: one for key, one in asked.items() if key not in of_programs}
-        judge_texts(asked, rule, written, settings, erased, topics, verdict, masks, private, slept)
+        judge_texts(asked, rule, written, settings, erased, topics, verdict, masks, slept)
         verdict.changed += [key for key in asked if key in rule.answers and not is_split(asked[key], rule.answers[key])]
     return verdict
 

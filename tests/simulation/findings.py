@@ -27,7 +27,7 @@ from app.wire.request import Request
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
 from app.wire.validation import check_partition, validate_request
-from tables.records import Conversation, GuardSecret, Table, decode_row, key_parts
+from tables.records import GuardSecret, Table, decode_row, key_parts
 from tables.store import PartitionStore
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
@@ -109,7 +109,6 @@ class Findings:
             erased=erasures.stood_at,
             has_met=erasures.has_met,
             masks=self._mask,
-            private=self._kept_values(),
             slept=slept_by(self._read("waits")),
             timed=self._timed,
             agents=self._agents,
@@ -154,7 +153,9 @@ class Findings:
         # Words into what Kafka has lost may be a turn of their own, and those that are stopped may be in none.
         steered = {key: (key[0], plan.steered) for key, plan in verdict.plans.items() if plan.steered is not None}
         stops = self._that_may_stop()
-        bare |= {conversations[key] for key, into in steered.items() if into in torn or key in stops}
+        # Which values the guard has found in them is known of the last round alone.
+        masked = self._sim.masked
+        bare |= {conversations[key] for key, into in steered.items() if masked or into in torn or key in stops}
         mute = {
             (one.user_id, one.request_id) for one in self._turns() if one.finish_reason == "stop" and not one.answer
         }
@@ -186,14 +187,6 @@ class Findings:
         at = TopicPartition(topic, partition_for(user, self._sim.partitions))
         secrets = [decode_row(entry.value or b"", GuardSecret).secret for entry in self._visible(at)]
         return Mask(secrets[-1], user, values) if secrets else NO_MASK
-
-    def _kept_values(self) -> dict[Key, tuple[PrivateValue, ...]]:
-        """Those that the rows of conversations name, by turn: its steps have some, too."""
-        found: dict[Key, tuple[PrivateValue, ...]] = {}
-        for entry in self._read(changelog_topic(self._sim.settings(), Table.CONVERSATIONS)) if self._sim.masked else ():
-            turns = decode_row(entry.value, Conversation).turns if entry.value else ()
-            found |= {(key_parts(entry.key or b"")[0], one.request_id): one.private or () for one in turns}
-        return found
 
     def _owners(self) -> list[tuple[Process, Partition]]:
         return [

@@ -20,7 +20,7 @@ FOUND = {
     "busy_tools_storm": (1284,),
     "busy_guard_storm": (1, 1143, 20280),
     "busy_best_of_storm": (27,),
-    "busy_features_storm": (1166,),
+    "busy_features_storm": (1166, 70138, 70218),
     "steering_storm": (106, 124, 165, 269, 326, 348597112),
     "timer_storm": (412, 534, 547, 658, 7438, 784562),
     "returning_storm": (120, 136, 141, 205, 261128029, 261128039, 261128072),
