@@ -224,9 +224,8 @@ class Simulation:
         self.prompts.setdefault((user, request_id), {})[digest] = questions
         if self.conditions.programs:
             self.prompt_bytes[(user, request_id), digest] = prompt
-        if not process.is_superseded(
-            partition_for(user, self.partitions)
-        ):  # one that was suspended knows of no erasure
+        # One that was suspended knows of no erasure.
+        if not process.is_superseded(partition_for(user, self.partitions)):
             self.read_at[(user, request_id), digest] = int(self.world.now * 1000)
         return (user, request_id) in self.deadly
 

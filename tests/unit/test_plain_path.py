@@ -56,6 +56,7 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Partitions, "accept", accepting)
     monkeypatch.setattr(TokenLog, "send", sending)
+    monkeypatch.setattr(Alone, "_is_deadly", lambda *_: False)  # what the simulation notes of a job is no step of it
     with _no_profile():
         one = Alone(5, load=Load(requests=0))
         one.keep_running(40)
@@ -80,4 +81,4 @@ def test_plain_request_enters_few_files_and_no_feature(entered: list[str]) -> No
     assert len(entered) > 200, "the path was not traced"
     assert [name for name in {*moves} if name.startswith(("app/features/", "app/policy/", "app/search/"))] == []
     assert len({*moves}) <= MOST_FILES, sorted({*moves})
-    assert returns <= MOST_RETURNS
+    assert returns <= MOST_RETURNS, returns
