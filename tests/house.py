@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 80_253,
-    "files of the product": 725,
+    "lines of the product": 80_351,
+    "files of the product": 727,
     "lines of packages beside it": 415,
     "lines of the core": 9_394,
     "lines of the tests": 104_527,
-    "words of documents written by hand": 42_303,
+    "words of documents written by hand": 42_572,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import msgspec
@@ -316,6 +318,35 @@ def test_what_ends_an_answer_ends_that_of_a_program(stop: str, monkeypatch: pyte
     end = next(event for event in desk.events("r") if event.is_end)
     assert end.finish_reason is FinishReason.CANCELLED
     assert desk.letters() == []
+
+
+EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
+
+
+def test_the_example_of_a_refund_desk(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(monkeypatch, run_path(str(EXAMPLES / "refund_agent.py"))["refunds"])
+    desk.ask(prompt="Refund order 48213")
+    desk.decide(4.0, decision="edited", arguments='{"order": "48213", "amount": 450}')
+    desk.run()
+    said = desk.text().split("\n\n")
+    assert (said[0], said[-1]) == ("I look at order 48213, a sofa.", "450 are on their way to you.")
+
+
+def test_the_example_in_any_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = run_path(str(EXAMPLES / "any_language.py"))["command"]
+
+    class ByTopics(Agents):
+        async def command(self, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+            del name
+            return dict(command(**asked))
+
+    desk = Desk(monkeypatch, talk)
+    desk.programs.agents = ByTopics()
+    desk.programs.is_own = lambda _asked: True  # type: ignore[method-assign]
+    desk.ask(prompt="hello")
+    desk.run()
+    said = desk.text().split("\n\n")
+    assert (said[0], said[1].count(" w"), said[2]) == ("You said: hello", 5, "That had 5 words.")
 
 
 def _step(number: int) -> At:

@@ -36,7 +36,7 @@ LONGEST_LINE = 180
 
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
-    "CHANGELOG.md": 412,
+    "CHANGELOG.md": 416,
     "CONTRIBUTING.md": 2_755,
     "README.md": 1_450,
     "SECURITY.md": 160,
@@ -81,6 +81,7 @@ BUDGETS = {
     "docs/own-programs.md": 290,
     "docs/plugins.md": 565,
     "docs/policy.md": 2_035,
+    "docs/programs.md": 261,
     "docs/request-path.md": 900,
     "docs/security.md": 600,
     "docs/settings.md": 1_830,
