@@ -30,7 +30,7 @@ NEW = "the-new-secret-between-these-gateways"
 @pytest.fixture(scope="module")
 def shared_worker(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     folder = tmp_path_factory.mktemp("worker")
-    settings = module_settings(kafka, folder, paced_tokens_per_s=20.0, gateway_wait_s=5.0)
+    settings = module_settings(kafka, folder, partitions=4, paced_tokens_per_s=20.0, gateway_wait_s=5.0)
     with WorkerProcess(settings, folder / "worker.log") as worker:
         worker.wait_owning(settings.partitions)
         yield worker

@@ -19,7 +19,8 @@ from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.unit.models.remote.outside import OutsideServer, outside_server_in_a_thread
 
-PARTITIONS = 4
+PARTITIONS = 2
+"""Each costs the broker and the worker some 50 ms of a processor at a start."""
 
 
 def module_settings(kafka: KafkaCluster, folder: Path, **values: Any) -> Settings:

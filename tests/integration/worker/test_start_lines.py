@@ -47,8 +47,8 @@ def test_a_start_is_a_handful_of_lines_that_name_the_model_and_what_to_try(setti
         rf"Kafka at {settings.cluster} answers; loading the model demo",
         r"model demo@\w+: LlamaForCausalLM, 1.18 M parameters; float32 on cpu, \d+ threads?; context 1,024 tokens; ",
         r"demo@\w+ passed its check",
-        r"taken over: 0: epoch \d+, 1: epoch \d+, 2: epoch \d+, 3: epoch \d+; 0 answers to continue, 0 rows restored",
-        rf"ready: 4 of 4 partitions of the group {settings.group}; no index; health and metrics at {web}; try",
+        r"taken over: 0: epoch \d+, 1: epoch \d+; 0 answers to continue, 0 rows restored",
+        rf"ready: 2 of 2 partitions of the group {settings.group}; no index; health and metrics at {web}; try",
     ]
     assert len(lines) == len(shapes), "\n".join(lines)
     for line, shape in zip(lines, shapes, strict=True):
@@ -106,7 +106,7 @@ def no_weights(worker: WorkerProcess, _: ExitStack) -> str:
 
 def wrong_partitions(worker: WorkerProcess, _: ExitStack) -> str:
     worker.settings = worker.settings.model_copy(update={"partitions": 7})
-    return f"the topic '{worker.settings.topic('requests')}' has 4 partitions, not 7: set PARLEY_PARTITIONS=4"
+    return f"the topic '{worker.settings.topic('requests')}' has 2 partitions, not 7: set PARLEY_PARTITIONS=2"
 
 
 @pytest.mark.parametrize("spoil", [lock_is_held, port_is_taken, no_folder, no_weights, wrong_partitions])
