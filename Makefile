@@ -9,7 +9,7 @@ DEMO_EXTRAS := local,minilm
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka tests/integration/programs/npm deploy/packages/npm
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clients bench soak bench-engine gpu engines faults analytics operations pods upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom site clean
+.PHONY: help install demo test lint clients programs bench soak bench-engine gpu engines faults analytics operations pods upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom site clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 $(foreach stamp,$(STAMP) $(DEMO),$(if $(filter-out $(CURDIR),$(shell cat $(stamp) 2>/dev/null)),$(eval .PHONY: $(stamp))))
@@ -36,6 +36,9 @@ lint: $(STAMP)  ## ruff, mypy, and the size of the house
 
 clients: $(STAMP)  ## clients of OpenAI's API in their default ways, in environments of their own; ONLY="langchain ai-sdk"
 	$(BIN)/python -m tests.clients $(ONLY)
+
+programs: $(STAMP)  ## docs/own-programs.md, executed: Faust, Quix Streams and Kafka Streams beside a worker
+	$(BIN)/python -m pytest -q -m "not gpu" tests/integration/programs/test_own_programs.py
 
 bench: $(STAMP) .venv/peers  ## Parley, the floor and what people would write otherwise, side by side; ONLY=tax,goodput
 	$(BIN)/python -m tests.benchmarks $(if $(ONLY),--only $(ONLY))

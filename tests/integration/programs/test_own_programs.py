@@ -31,12 +31,15 @@ from tests.environment import environment_of
 from tests.faults.worker_process import FAUST
 from tests.integration.programs.conftest import Place
 from tests.integration.worker.client import PATIENCE_S, Client
+from tests.one_maker import one_maker
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = Path("deploy/examples/programs")
 JARS = Path(__file__).with_name("kafka_streams_jars.sha256")
 GROUPS = {"Faust": "titles-faust", "Quix Streams": "titles-quix", "Kafka Streams": "titles-streams"}
 needs_javac = pytest.mark.skipif(shutil.which("javac") is None, reason="no javac: Kafka Streams' program was not run")
+QUIX = pytest.param("Quix Streams", marks=pytest.mark.slow)
+STREAMS = pytest.param("Kafka Streams", marks=[pytest.mark.slow, needs_javac])
 
 
 def block_of(heading: str) -> str:
@@ -97,9 +100,10 @@ def _needed(heading: str) -> dict[str, str]:
     """Quix pins other packages than ours, and Kafka Streams' jars are no broker's."""
     if heading == "Quix Streams":
         packages = ROOT / ".venv" / "peers"
-        if not packages.exists():
-            install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", str(packages)]
-            subprocess.run([*install, "quixstreams>=3.28"], check=True, timeout=240)
+        with one_maker(packages):
+            if not (packages / "quixstreams" / "__init__.py").exists():
+                install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", str(packages)]
+                subprocess.run([*install, "quixstreams>=3.28"], check=True, timeout=240)
         return {"PYTHONPATH": str(packages)}
     if heading == "Kafka Streams":
         jars = JarCache(cache_folder(), "Kafka Streams", read_checksums(JARS)).jars(silent)
@@ -161,9 +165,7 @@ def program(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> Ite
     program.kill()
 
 
-@pytest.mark.parametrize(
-    "program", ["Faust", "Quix Streams", pytest.param("Kafka Streams", marks=needs_javac)], indirect=True
-)
+@pytest.mark.parametrize("program", ["Faust", QUIX, STREAMS], indirect=True)
 async def test_a_program_asks_once_for_each_conversation_though_it_is_killed(
     place: Place, client: Client, program: Program
 ) -> None:
