@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,43 @@ async def test_two_of_a_desk_decide_by_keyboard_and_see_each_other(browser: Brow
     assert [one for one in complaints if "422" not in one] == []
     await context.close()
     await other.close()
+
+
+@pytest.mark.usefixtures("worker")
+async def test_the_page_says_for_what_an_answer_waits_and_others_pass_it(
+    context: BrowserContext, gateway: GatewayProcess, pictures: Path
+) -> None:
+    page = await enter(context, gateway, "wanda")
+    choice = page.get_by_label("When it is answered").locator("option")
+    note = page.locator("article .note").first
+    changes: dict[str, Any] = {"max_tokens": 8}
+
+    async def changed(route: Route) -> None:
+        await route.continue_(post_data={**route.request.post_data_json, **changes})
+
+    await page.route("**/v1/requests?*", changed)
+    await say(page, "What does it mean?")
+    for _ in ("as it is asked", "as it is read again"):
+        await expect(note).to_have_text("Your answer waits until somebody has approved this.", timeout=LONG_MS)
+        await expect(choice.first).to_have_text("Let it wait, and ask")
+        await expect(choice).to_have_count(3)  # nothing can be added to one that sleeps
+        await page.reload()
+    await expect(note).to_be_visible(timeout=LONG_MS)
+    await page.get_by_label("Tools", exact=True).uncheck()
+    await say(page, "And something else meanwhile?")
+    await expect(page.locator("article").last).to_have_attribute("data-state", "length", timeout=LONG_MS)
+    await expect(note).to_have_text("Your answer waits until somebody has approved this.")
+    for name, width in (("waits", 1100), ("waits-phone", 375)):
+        await page.set_viewport_size({"width": width, "height": 700})
+        await page.screenshot(path=pictures / f"{name}.png")
+        assert await page.evaluate("document.documentElement.scrollWidth") == width
+    # The time comes, and the answer with it.
+    changes["not_before"] = int(time.time() * 1000) + 15_000
+    await page.get_by_role("button", name="New").first.click()
+    await say(page, "What is it now?")
+    await expect(note).to_have_text("Your question waits for its time.", timeout=LONG_MS)
+    await expect(page.locator("article")).to_have_attribute("data-state", "length", timeout=LONG_MS)
+    await expect(note).not_to_be_visible()
 
 
 @pytest.mark.usefixtures("worker")
