@@ -63,7 +63,7 @@ def workers(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="package")
 def moved(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway of the topics to which users have moved."""
-    settings = module_settings(kafka, tmp_path_factory.mktemp("settings"), gateway_wait_s=2.0)
+    settings = module_settings(kafka, tmp_path_factory.mktemp("settings"), gateway_wait_s=30.0)
     with GatewayProcess(settings, tmp_path_factory.mktemp("gateway") / "gateway.log") as gateway:
         yield gateway
 
