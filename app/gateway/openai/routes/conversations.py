@@ -102,22 +102,27 @@ class _Listed(msgspec.Struct):
 
 
 async def _listed(gateway: Gateway, user_id: str) -> dict[str, _Listed]:
-    """In the order of their last turns. Of the oldest ones of very many, only what changes again is known."""
+    """In the order of their last turns; the first question is the title. Of the oldest of very many, only what changes
+    again is known.
+    """
     known: dict[str, _Listed] = {}
     alone: set[str] = set()
     asked_at: dict[str, int] = {}
+    begun_at: dict[str, int] = {}
     async with aclosing(gateway.turns(user_id)) as turns:
         async for turn in turns:
             name = turn.conversation_id
             # Another turn of it has another request's id.
             (alone.add if name == turn.request_id else alone.discard)(name)
             one = known.pop(name, None) or _Listed(turn.prompt[:_TITLE], 0, 0)
+            if turn.asked_at < begun_at.setdefault(name, turn.asked_at):  # words added to its answer ended before it
+                begun_at[name], one.title = turn.asked_at, turn.prompt[:_TITLE]
             known[name] = _Listed(one.title, one.turns + 1, turn.created_at)
             asked_at[name] = turn.asked_at
             if len(known) > 2 * _MOST_LISTED:
                 for oldest in [*known][:_MOST_LISTED]:
                     alone.discard(oldest)
-                    del known[oldest], asked_at[oldest]
+                    del known[oldest], asked_at[oldest], begun_at[oldest]
     erased = {name for name, at in asked_at.items() if 0 < at <= gateway.erasures.at(user_id, name)}  # meanwhile
     return {name: one for name, one in known.items() if name not in alone and name not in erased}
 
