@@ -60,10 +60,12 @@ def workers(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Ite
     workers.stop()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture
 def moved(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway of the topics to which users have moved."""
-    settings = module_settings(kafka, tmp_path_factory.mktemp("settings"), gateway_wait_s=30.0)
+    """A gateway of the topics to which users have moved. It starts with the move: a minute later it looks for what is
+    asked for on its `tokens` alone.
+    """
+    settings = module_settings(kafka, tmp_path_factory.mktemp("settings"), gateway_wait_s=2.0)
     with GatewayProcess(settings, tmp_path_factory.mktemp("gateway") / "gateway.log") as gateway:
         yield gateway
 
