@@ -39,8 +39,9 @@ TOGETHER = ("clients", "gateway", "packages", "programs", "search")
 """Folders of `tests/integration` whose files share servers."""
 MOST_TOGETHER = 7
 """Files of such a folder in one part of the queue: a start of its servers takes some 5 s, a file 10 to 60."""
-LONGEST = ("tests/faults", "tests/integration/gateway", "tests/operations", "tests/integration/clients")
-"""They come first, in this order, where no run has left durations."""
+_DEAR = ("gateway", "clients", "programs", "packages", "demo", "commands", "worker", "search", "security")
+LONGEST = ("tests/faults", *(f"tests/integration/{one}" for one in _DEAR), "tests/operations", "tests/browser")
+"""They come first, in this order, where no run has left durations: else the last ones keep one process for a minute."""
 ALONE = ("tests/integration/worker/test_milvus_away.py",)
 """They compare times of several processes, which only a quiet machine tells."""
 ELSEWHERE = "tests/engines"
