@@ -19,6 +19,9 @@ class _Thread(driver.AIOKafkaConsumerThread):
         consumer._isolation_level = "read_committed"  # noqa: SLF001 - Faust has no setting for it
         return consumer
 
+    def topic_partitions(self, topic: str) -> int | None:
+        return super().topic_partitions(topic) or None  # none: a new topic of which it has not heard yet
+
 
 class _Consumer(driver.Consumer):
     def _new_consumer_thread(self) -> Any:
