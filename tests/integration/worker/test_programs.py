@@ -197,6 +197,9 @@ async def test_a_program_that_has_changed_ends_the_answer(worker: WorkerProcess,
             answer = await client.answer(user, request_id)
         assert answer.end is not None
         assert answer.end.finish_reason is FinishReason.PARTIAL
-        (letter,) = [cause_from(one.headers) for one in await client.records("dead-letters")]
+        async with asyncio.timeout(PATIENCE_S):  # the finish comes a moment after the end
+            while not (letters := await client.records("dead-letters")):
+                await asyncio.sleep(0.1)
+        (letter,) = [cause_from(one.headers) for one in letters]
         assert letter is not None
         assert "step 1, say, has another text now: the program has changed" in letter.message
