@@ -18,13 +18,13 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 
 def parley(settings: Settings, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`parley` with these settings in that folder, once it has ended, which has to be within a minute."""
+    """`parley` with these settings in that folder, once it has ended, which has to be within minutes."""
     return subprocess.run(
         [str(Path(sys.executable).with_name("parley")), *arguments],
         env=environment_of(settings),
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )

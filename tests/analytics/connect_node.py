@@ -19,7 +19,7 @@ from app.local.server_properties import LOGGING, as_text
 from tests.analytics.jars import jdbc_jars, runtime_jars
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "connect"
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
 
 
 class ConnectNode:

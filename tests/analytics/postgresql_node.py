@@ -43,7 +43,7 @@ class PostgresNode:
     def start(self) -> None:
         self._server.ensure_pgdata_inited()
         options = f"-h {LOOPBACK} -p {self._port} -k ''"
-        self._control("-w", "-o", options, "-l", str(self._log), "start")
+        self._control("-w", "-t", "240", "-o", options, "-l", str(self._log), "start")
 
     def stop(self) -> None:
         self._control("-w", "-m", "immediate", "stop")
@@ -76,7 +76,7 @@ class PostgresNode:
                 ("-D", str(self._data), *arguments),
                 bin_path=self._server.bin_path,
                 user=self._server.system_user,
-                timeout=60,
+                timeout=240,
             )
         except subprocess.SubprocessError as error:
             log = self._log.read_text() if self._log.exists() else "no log"

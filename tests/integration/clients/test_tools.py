@@ -141,7 +141,7 @@ async def test_the_example_of_a_tool_prints_the_call_and_the_answer(worker: Work
         stdout=PIPE,
         stderr=PIPE,
     )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 240)
     lines = out.decode().splitlines()
     # The program also answers the calls that other tests left on the topic, and prints those too.
     assert "[ann asks for order 48213]" in lines, (lines, err.decode())

@@ -62,7 +62,7 @@ class Terminal:
 
 
 async def ended(process: Process, typed: str = "") -> Ended:
-    out, err = await asyncio.wait_for(process.communicate(typed.encode()), 60)
+    out, err = await asyncio.wait_for(process.communicate(typed.encode()), 180)
     return Ended(process.returncode, out.decode(), err.decode())
 
 

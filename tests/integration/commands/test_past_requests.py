@@ -38,7 +38,7 @@ async def piped(terminal: Terminal, export: str, send: str) -> Ended:
         cwd=terminal.folder,
         env=environment_of(terminal.settings) | {"PYTHONPATH": root},
     )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 180)
     return Ended(process.returncode, out.decode(), err.decode())
 
 

@@ -80,11 +80,11 @@ async def test_new_records_are_printed_as_they_come_until_a_signal(
 ) -> None:
     async with scripted_worker(settings) as worker, terminal.start("tail", "tokens") as process:
         saying = asyncio.create_task(_say_on_and_on(worker.fence))
-        read = await read_until(process.stdout, "fence")
+        read = await read_until(process.stdout, "\n")
         saying.cancel()
         process.send_signal(signal_number)
         tail = await ended(process)
-    assert lines(read)[0]["value"] == {"type": "fence"}
+    assert json.loads(read.partition("\n")[0])["value"] == {"type": "fence"}
     assert (tail.code, tail.err) == (0, "")
 
 

@@ -43,7 +43,7 @@ class Typed:
         return before + found
 
     async def ended(self) -> int:
-        return await asyncio.to_thread(self.process.wait, 60)
+        return await asyncio.to_thread(self.process.wait, 180)
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ CONTROLLERS = (
     "serviceaccount-controller"
 )
 VOLUMES = "made-by-the-test"
-_START_S = 60.0
+_START_S = 180.0
 TOKEN = "admin"
 
 
@@ -160,12 +160,13 @@ class ControlPlane:
             f"--service-account-signing-key-file={key}",
             *self._api_options,
         )
-        self.until(self.certificate.exists)
+        self.until((certificates / "apiserver.key").exists)  # it is written behind the certificate
         self._api = httpx.Client(
             base_url=f"https://{LOOPBACK}:{self.port}",
             headers={"Authorization": f"Bearer {TOKEN}"},
             verify=ssl.create_default_context(cafile=str(self.certificate)),
             trust_env=False,
+            timeout=60,
         )
         self.until(lambda: self._exists("/readyz"))
         self._write_kubeconfig()

@@ -33,7 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 def chart(namespace: str, *options: str) -> list[dict[str, Any]]:
     command = [str(HELM), "template", "parley", str(CHART), "--namespace", namespace, *options]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
     return [one for one in yaml.safe_load_all(ran.stdout) if one and one["apiVersion"] not in CUSTOM]
 
 

@@ -69,7 +69,7 @@ def test_a_program_in_node_asks_follows_cancels_and_resumes(
     assert seen["text"] == seen["again"] == kept
     assert kept.endswith(seen["rest"])
     assert 0 < len(seen["rest"]) < len(kept)
-    assert seen["pieces"] > 3
+    assert seen["pieces"] > 2
     assert seen["vectors"] > 10
     expected = {
         "rule": "function",
@@ -106,14 +106,22 @@ async def asking(consumer: Path, gateway: GatewayProcess) -> AsyncIterator[tuple
             await program.wait()
 
 
+async def end(gateway: GatewayProcess, request_id: str) -> str:
+    """Cancel the program's answer; its place."""
+    place = f"{gateway.url}/v1/requests/{request_id}"
+    await asyncio.to_thread(httpx.delete, place, params={"user_id": "nina"}, timeout=60)
+    return place
+
+
 async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
     consumer: Path, gateway: GatewayProcess, workers: Workers
 ) -> None:
     async with asking(consumer, gateway) as (proxy, output):
-        assert await output.readline()
+        running = (await output.readline()).decode().strip()
         await hang_until_reconnected(proxy)
-        request_id, text = json.loads(await output.read())
-    kept = httpx.get(f"{gateway.url}/v1/requests/{request_id}", params={"user_id": "nina"}, timeout=60).json()
+        place = await end(gateway, running)
+        _, text = json.loads(await output.read())
+    kept = httpx.get(place, params={"user_id": "nina"}, timeout=60).json()
     assert (kept["status"], kept["text"]) == ("done", text)
 
 
@@ -125,6 +133,7 @@ async def test_an_answer_of_which_the_turn_alone_is_left_is_shown_whole(
         await move(proxy, moved, running)
         request_id, text = json.loads(await output.read())
     assert (request_id, text) == (running, MOVED)
+    await end(gateway, running)
 
 
 def ai_sdk(consumer: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -21,6 +20,7 @@ from parley_client import (
 )
 from parley_client.transport import new_request_id
 
+from app.local.ports import free_port
 from app.settings import Settings
 from tests.faults.proxy import Proxy
 from tests.integration.gateway.gateway_process import GatewayProcess
@@ -35,7 +35,7 @@ def brokers(settings: Settings) -> str:
 
 def client(way: str, gateway: GatewayProcess, settings: Settings, user: str = "nina") -> AsyncParley:
     if way == "http":
-        return AsyncParley(gateway.url, user=user)
+        return AsyncParley(gateway.url, user=user, patience_s=240)
     return AsyncParley.kafka(brokers(settings), user=user, prefix=settings.topic_prefix)
 
 
@@ -69,7 +69,7 @@ async def kept(gateway: GatewayProcess, request_id: str, user: str = "nina") -> 
 async def test_an_answer_comes_in_pieces_and_is_whole(parley: AsyncParley, gateway: GatewayProcess) -> None:
     following = await parley.ask("hello", max_tokens=12)
     pieces = [update.text async for update in following]
-    assert len(pieces) > 3
+    assert len(list(filter(None, pieces))) > 1, "the first token comes alone"
     assert "".join(pieces) == following.answer.text == await kept(gateway, following.request_id)
     assert following.answer.end is not None
     assert following.answer.end["finish_reason"] == "length"
@@ -228,8 +228,7 @@ async def test_search_is_the_gateways(settings: Settings) -> None:
 
 
 async def test_nobody_there_is_told_after_the_clients_patience() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    port = free_port()
     async with AsyncParley(f"http://127.0.0.1:{port}", patience_s=0.3) as parley:
         with pytest.raises(UnreachableError):
             await parley.ask("hello")
@@ -246,13 +245,15 @@ async def test_a_stream_without_keep_alives_goes_on_over_another_connection(
         Proxy(gateway.settings.gateway_port) as proxy,
         AsyncParley(f"http://127.0.0.1:{proxy.port}", user="nina", silent_s=0.5) as parley,
     ):
-        following, is_there = await parley.ask("hello", max_tokens=60), once_at(5)
+        following, hanging, goes_on = await parley.ask("hello", max_tokens=100_000), None, once_at(1)
         async for update in following:
-            if is_there(update):
+            if hanging is None and update.answer.position >= 5:
                 hanging = asyncio.create_task(hang_until_reconnected(proxy))
-        await hanging
+            if hanging is not None and hanging.done() and goes_on(update):
+                await parley.cancel(following.request_id)
     assert following.answer.text == await kept(gateway, following.request_id)
-    assert len(following.answer.tokens) == 60
+    assert following.answer.end is not None
+    assert following.answer.end["finish_reason"] == "cancelled"
 
 
 async def test_an_answer_of_which_the_turn_alone_is_left_is_shown_whole(
@@ -263,7 +264,7 @@ async def test_an_answer_of_which_the_turn_alone_is_left_is_shown_whole(
         Proxy(gateway.settings.gateway_port) as proxy,
         AsyncParley(f"http://127.0.0.1:{proxy.port}", user="nina") as parley,
     ):
-        following, cuts, is_there = await parley.ask("hello", max_tokens=200), [], once_at(5)
+        following, cuts, is_there = await parley.ask("hello", max_tokens=100_000), [], once_at(5)
         async for update in following:
             cuts.append(update.cut)
             if is_there(update):
@@ -271,6 +272,8 @@ async def test_an_answer_of_which_the_turn_alone_is_left_is_shown_whole(
         assert (following.answer.text, cuts[-1]) == (MOVED, 0)
         with pytest.raises(RefusedError, match="no request with this id"):
             await parley.follow("another", after=7).result()
+    async with AsyncParley(gateway.url, user="nina") as before:
+        await before.cancel(following.request_id)
 
 
 @pytest.mark.parametrize("way", WAYS)

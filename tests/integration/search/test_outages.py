@@ -92,7 +92,7 @@ async def test_server_that_stops_answering_for_a_while_gets_every_row(
     start_milvus: StartMilvus, collection: str
 ) -> None:
     node = start_milvus()
-    async with Bench(MilvusStore(Milvus(node.uri, timeout_s=1), collection)) as bench:
+    async with Bench(MilvusStore(Milvus(node.uri, timeout_s=5), collection)) as bench:
         bench.submit(turn("ann", "before"))
         await bench.settled(1)
         node.suspend()

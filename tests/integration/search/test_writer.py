@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 from pymilvus import AsyncMilvusClient, DataType
@@ -187,15 +186,14 @@ async def test_revoked_partition_is_forgotten(connection: Milvus, collection: st
         bench.submit(turn("bob", "theirs"), partition=2)
         bench.writer.revoke({2})
         assert bench.writer.backlog == 1
-        await bench.writer.stop(30)
+        await bench.writer.stop(120)
         assert bench.done == ["mine"]
 
 
 async def test_stop_writes_what_waits(connection: Milvus, collection: str) -> None:
-    async with Bench(MilvusStore(connection, collection), delay_s=60) as bench:
+    async with Bench(MilvusStore(connection, collection), delay_s=600) as bench:
         bench.submit(*(turn("ann", f"r{n}") for n in range(10)))
-        began = time.monotonic()
-        await bench.writer.stop(30)
-        assert time.monotonic() - began < 30
+        async with asyncio.timeout(240):
+            await bench.writer.stop(120)
         assert len(bench.done) == 10
         assert len(await rows_of(connection, collection)) == 20
