@@ -43,7 +43,7 @@ def figures() -> dict[str, int]:
         "files of the product": len(_listed(*PRODUCT)),
         "lines of packages beside it": _lines(_listed(*BESIDE)),
         "lines of the core": _lines(_listed(*CORE)),
-        "lines of the tests": 104_643lines(_listed("tests/*.py")),
+        "lines of the tests": _lines(_listed("tests/*.py")),
         "words of documents written by hand": sum(
             len((ROOT / name).read_text().split()) for name in _listed("*.md") if name not in GENERATED
         ),
