@@ -109,7 +109,7 @@ class WorkerProcess:
             self._process.kill()
             self._process.wait()
 
-    def stop(self, timeout_s: float = 60.0) -> int:
+    def stop(self, timeout_s: float = 120.0) -> int:
         """SIGTERM; returns the exit code."""
         assert self._process is not None
         if self._process.poll() is None:

@@ -31,8 +31,10 @@ from tests.environment import environment_of
 from tests.faults.worker_process import FAUST, WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings
+from tests.integration.worker.test_health import series, total
 
-SESSION_S = 60.0  # far more than a leave takes on a busy machine
+SESSION_S = 600.0
+"""Far more than `until` waits: a group that has gone on within that has done so by a leave."""
 LEAVES = rb"the watcher leaves \S+ for its member (\S+): (.*) \("
 Start = Callable[..., WorkerProcess]
 
@@ -51,7 +53,8 @@ def start(settings: Settings, tmp_path: Path) -> Iterator[Start]:
         own = settings.model_copy(update={"data_dir": tmp_path / name, **values})
         workers.append(WorkerProcess(own, tmp_path / f"{name}.log").start())
         workers[-1].wait_assigned()
-        time.sleep(1.0)
+        if own.watch == "child":
+            until(lambda: is_watched(workers[-1]))
         return workers[-1]
 
     yield start
@@ -79,12 +82,18 @@ def watchers_of(worker: WorkerProcess) -> list[int]:
     return watchers(str(worker.pid))
 
 
-def until(holds: Callable[[], object], timeout_s: float = 60.0) -> float:
+def is_watched(worker: WorkerProcess) -> bool:
+    """Whether its watcher knows it and has found the coordinator."""
+    with suppress(OSError):  # its web server comes later
+        return total(series(worker), "parley:watch_ready") == 1
+    return False
+
+
+def until(holds: Callable[[], object], timeout_s: float = 120.0) -> None:
     began = time.monotonic()
     while not holds():
         assert time.monotonic() < began + timeout_s
         time.sleep(0.01)
-    return time.monotonic() - began
 
 
 def leaves(worker: WorkerProcess) -> list[tuple[bytes, bytes]]:
@@ -101,7 +110,7 @@ def test_the_group_goes_on_at_once_when_a_worker_is_killed(start: Start) -> None
     one, other = start("one"), start("other")
     before = moved(other)
     one.kill()
-    assert until(lambda: moved(other) > before) < SESSION_S / 2
+    until(lambda: moved(other) > before)
     until(lambda: not watchers_of(one))
     assert [outcome for _, outcome in leaves(one)] == [b"the group goes on without it"]
     assert json.loads((one.settings.data_dir / "leaves").read_text())["leaves"] == 1
@@ -115,7 +124,7 @@ def test_an_orderly_end_leaves_no_watcher_and_no_line(start: Start, number: sign
     rss = re.findall(r"VmRSS:\s*(\d+) kB", Path(f"/proc/{watcher}/status").read_text())
     assert int(rss[0]) < 40_000
     one.signal(number)
-    assert one.wait(60.0) == 0
+    assert one.wait(120.0) == 0
     until(lambda: not watchers_of(one))
     assert not leaves(one)
 
@@ -142,10 +151,10 @@ def test_a_watcher_that_dies_is_started_again_and_leaves_for_its_worker(start: S
     until(lambda: watchers_of(one) not in ([], [watcher]))
     assert b"the watcher has ended (-9); tried again" in one.log.read_bytes()
     assert watcher not in children_of(one.pid), "it is reaped"
-    time.sleep(2.0)
+    until(lambda: is_watched(one))
     before = moved(other)
     one.kill()
-    assert until(lambda: moved(other) > before) < SESSION_S / 2
+    until(lambda: moved(other) > before)
 
 
 def test_a_crash_loop_is_left_to_the_session(start: Start) -> None:
@@ -155,8 +164,7 @@ def test_a_crash_loop_is_left_to_the_session(start: Start) -> None:
     for watcher in watchers_of(one):
         os.kill(watcher, signal.SIGKILL)  # the next one reads the file
     until(lambda: b"tried again" in one.log.read_bytes())
-    until(lambda: len(watchers_of(one)) == 1)
-    time.sleep(2.0)
+    until(lambda: len(watchers_of(one)) == 1 and is_watched(one))
     one.kill()
     until(lambda: b"has died, for the 4th time within 60 s" in one.log.read_bytes())
     until(lambda: not watchers_of(one))
@@ -170,7 +178,7 @@ def test_a_leave_waits_for_a_broker_that_is_away(tmp_path: Path) -> None:
         own = module_settings(cluster, tmp_path, session_timeout_s=SESSION_S)
         with WorkerProcess(own, tmp_path / "one.log") as one:
             one.wait_owning(own.partitions)
-            time.sleep(1.0)
+            until(lambda: is_watched(one))
             cluster.nodes[0].kill()
             one.kill()
             assert len(watchers_of(one)) == 1
@@ -206,7 +214,10 @@ async def test_a_leave_for_a_worker_that_lives_costs_no_answer_and_a_former_memb
         answer = await client.answer(user, request_id)
         assert len(answer.tokens) == 120
     assert one.exit_code is None
-    assert await member_of(one.settings) != member
+    async with asyncio.timeout(120):  # the answers may be over before it joins again
+        while await member_of(one.settings) in {"", member}:
+            await asyncio.sleep(0.1)
+    await client.asked(client.user(), max_tokens=1)  # it has its partitions, and its watcher the new member
     assert await goodbye.leave(member, 60.0) is LeaveOutcome.UNKNOWN
     await goodbye.close()
     await asyncio.to_thread(one.kill)
@@ -230,20 +241,19 @@ async def test_a_member_that_an_unanswered_try_removed_has_left(
         return UnknownMemberIdError.errno if answer else 0
 
     monkeypatch.setattr(Goodbye, "_ask", ask)
-    assert await Goodbye(Settings(_env_file=None).cluster, "group").leave("member", 5.0) is outcome
+    assert await Goodbye(Settings(_env_file=None).cluster, "group").leave("member", 60.0) is outcome
 
 
 async def member_of(settings: Settings) -> str:
-    """What the group calls its only member."""
+    """What the group calls its only member; nothing while it has none."""
     admin = AIOKafkaAdminClient(**settings.cluster.options())
     await admin.start()
     try:
         (described,) = await admin.describe_consumer_groups([settings.group])
         (members,) = [group[5] for group in described.groups]
-        ((member, *_),) = members
     finally:
         await admin.close()
-    return str(member)
+    return str(members[0][0]) if members else ""
 
 
 def test_the_worker_of_a_container_may_die_before_its_pid_1(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,9 +263,9 @@ def test_the_worker_of_a_container_may_die_before_its_pid_1(start: Start, monkey
     (program, *_) = children_of(init.pid)
     before = moved(other)
     os.kill(program, signal.SIGKILL)
-    assert until(lambda: moved(other) > before) < SESSION_S / 2
-    assert init.wait(60.0) == 137
-    assert len(leaves(init)) == 1
+    until(lambda: moved(other) > before)
+    assert init.wait(120.0) == 137
+    until(lambda: leaves(init))  # its line may come behind the rebalance
 
 
 @pytest.fixture
@@ -294,16 +304,16 @@ def test_a_sidecar_leaves_for_workers_that_hang_up(
     first.wait()
     second = sidecar()
     until(lambda: len(re.findall(rb"has hung up", one.log.read_bytes() + other.log.read_bytes())) == 2)
-    until(lambda: connected(second, path) == 2)
+    until(lambda: connected(second, path) == 2 and is_watched(one) and is_watched(other))
     assert (path_mode := (tmp_path / "watch.sock").stat().st_mode & 0o777) == 0o600, oct(path_mode)
     before = moved(other)
     one.kill()
-    assert until(lambda: moved(other) > before) < SESSION_S / 2
+    until(lambda: moved(other) > before)
     second.terminate()
     time.sleep(1.0)
     assert second.poll() is None, "it waits for its last worker"
     assert other.stop() == 0
-    assert second.wait(60.0) == 0
+    assert second.wait(120.0) == 0
     assert len(re.findall(LEAVES, log.read_bytes())) == 1, "none for a worker that has left in order"
 
 
