@@ -164,5 +164,9 @@ class Client:
                         return record
                 await asyncio.sleep(0.1)
 
+    def user_of(self, partition: int) -> str:
+        """As `user`, one of this partition."""
+        return next(user for user in iter(self.user, "") if self.partition(user) == partition)
+
     def partition(self, user: str) -> int:
         return partition_for(user, self.settings.partitions)

@@ -33,7 +33,7 @@ def module_settings(kafka: KafkaCluster, folder: Path, **values: Any) -> Setting
         "engine": "paced",
         "embedder": "none",
         "paced_tokens_per_s": 100.0,
-        "session_timeout_s": 3.0,
+        "session_timeout_s": 30.0,  # a machine that is busy stops a process for seconds
     }
     settings = Settings(_env_file=None, **{**defaults, **values})
     asyncio.run(create_topics(settings))

@@ -10,7 +10,7 @@ import pytest
 from app.commands.approvals import decided_by, waiting
 from app.wire.control import Decide
 from tests.faults.worker_process import WorkerProcess
-from tests.integration.worker.client import Client
+from tests.integration.worker.client import PATIENCE_S, Client
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.test_tools_over_kafka import KAFKA, calls_of, expected, result
 from tests.integration.worker.test_waits import until_it_is
@@ -37,7 +37,9 @@ async def test_the_first_of_two_decisions_counts(worker: WorkerProcess) -> None:
         restart = asyncio.create_task(asyncio.to_thread(worker.start))
         edited = Decide(**of, decision="edited", arguments='{"word": "other"}', by="desk/ali")
         first = asyncio.create_task(decided_by(worker.settings, edited))
-        await asyncio.sleep(1.0)
+        async with asyncio.timeout(PATIENCE_S):
+            while not await client.records("controls"):
+                await asyncio.sleep(0.05)
         second = await decided_by(worker.settings, Decide(**of, decision="rejected", by="desk/eve"))
         await restart
         counted = await first
@@ -50,4 +52,5 @@ async def test_the_first_of_two_decisions_counts(worker: WorkerProcess) -> None:
         await result(client, call, "packed")
         answer = await client.answer(user, request_id)
         assert answer.text == expected("hello", ["packed"], [1])[0]
+        await until_it_is(client, request_id, "ended")
         assert [one for one in await waiting(worker.settings) if one[0].user_id == user] == []

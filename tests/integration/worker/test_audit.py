@@ -61,7 +61,9 @@ async def test_an_answer_leaves_who_when_which_and_digests_and_no_text(
 async def test_every_other_end_leaves_one_record_too(client: Client) -> None:
     user = client.user()
     await client.asked(user, "hello", model="unknown")
+    await audited(client, user, 1)
     await client.asked(user, "", max_tokens=1)
+    await audited(client, user, 2)
     request_id = await client.ask(user, "hello", max_tokens=1)
     await client.answer(user, request_id)
     await client.ask(user, "hello", request_id=request_id, max_tokens=1)  # a duplicate ends nothing
@@ -76,8 +78,10 @@ async def test_a_killed_worker_continues_its_chains(worker: WorkerProcess, clien
     await client.asked(client.user(), "hello", max_tokens=1)
     worker.kill()
     worker.start()
-    for _ in range(8):
-        await client.asked(client.user(), "hello", max_tokens=1)
+    users = [client.user_of(number) for number in (0, 1, 0, 1)]
+    for user in users:
+        await client.asked(user, "hello", max_tokens=1)
+        await audited(client, user)
     ended = await Terminal(worker.settings, tmp_path).run("audit", "verify")
     assert (ended.code, ended.out) == (0, "")
     assert "records in 2 chains: complete and unchanged" in ended.err

@@ -39,7 +39,7 @@ async def test_a_message_ends_what_runs_or_sleeps_through_a_kill(
             await calls_of(client, user)
             await until_it_is(client, earlier, "asleep")
         else:
-            await asyncio.sleep(0.5)
+            await client.begun(user, earlier)
         later = await client.ask(user, "stop", max_tokens=2, while_busy=word)
         worker.kill()
         await asyncio.to_thread(worker.start)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from app.wire.codec import decode
 from app.wire.error import ErrorCode
@@ -21,11 +25,25 @@ def worker(start_worker: StartWorker) -> WorkerProcess:
     return start_worker(max_in_flight=MAX_IN_FLIGHT, partitions=1)
 
 
+async def at_once(client: Client, *requests: dict[str, Any]) -> None:
+    """Send them in one batch: the worker gets all of them together."""
+    async with AIOKafkaProducer(**client.settings.cluster.options(), max_batch_size=1 << 20) as producer:
+        batch = producer.create_batch()
+        for request in requests:
+            value = json.dumps({"prompt": "hello", **request}).encode()
+            assert batch.append(key=request["user_id"].encode(), value=value, timestamp=None) is not None
+        await (await producer.send_batch(batch, client.settings.topic("requests"), partition=0))
+
+
 async def test_a_flood_of_one_user_delays_another_by_a_few_answers(client: Client) -> None:
     many, other = client.user(), client.user()
-    for number in range(FLOOD):
-        await client.ask(many, max_tokens=5, conversation_id=f"c{number}")
-    answer = await client.asked(other, max_tokens=1)
+    flood: list[dict[str, Any]] = [
+        {"request_id": f"flood-{number}", "user_id": many, "conversation_id": f"c{number}", "max_tokens": 5}
+        for number in range(FLOOD)
+    ]
+    last = {"request_id": "other", "user_id": other, "max_tokens": 1}
+    await at_once(client, *flood, last)
+    answer = await client.answer(other, "other")
     assert answer.end is not None
     events = [decode(TokenEvent, record.value, record.headers) for record in await client.records("tokens")]
     first = next(at for at, event in enumerate(events) if event.user_id == other)

@@ -27,7 +27,7 @@ def silent() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def worker(start_worker: StartWorker, silent: str) -> WorkerProcess:
     return start_worker(
-        embedder="minilm", milvus_uri=silent, partitions=1, drain_s=60.0, paced_tokens_per_s=TOKENS_PER_S
+        embedder="minilm", milvus_uri=silent, partitions=1, drain_s=600.0, paced_tokens_per_s=TOKENS_PER_S
     )
 
 
@@ -42,13 +42,14 @@ async def test_a_leaving_worker_answers_what_arrives_and_leaves_the_group_before
 ) -> None:
     await client.asked(client.user(), max_tokens=1)  # a turn that the index keeps from being done
     slow, quick = client.user(), client.user()
-    long = await client.ask(slow, max_tokens=200)
+    long = await client.ask(slow, max_tokens=100_000)
     await client.begun(slow, long)
     worker.signal(signal.SIGTERM)
     await logged(worker, "leaving: waiting")
     short = await client.asked(quick, max_tokens=2)
     assert short.end is not None
     assert worker.exit_code is None, "the short answer waited for the long one"
+    await client.cancel(slow, long)
     whole = await client.answer(slow, long)
     assert whole.end is not None
     assert whole.end.epoch == short.end.epoch

@@ -78,9 +78,8 @@ async def test_requests_of_a_conversation_are_answered_one_after_the_other(clien
 
 
 async def test_a_long_queue_of_one_user_delays_no_other(client: Client) -> None:
-    busy, other = client.user(), client.user()
-    while client.partition(other) != client.partition(busy):
-        other = client.user()
+    busy = client.user()
+    other = client.user_of(client.partition(busy))
     for _ in range(100):
         await client.ask(busy, "again", max_tokens=100)
     answer = await client.asked(other, "me too", max_tokens=2)

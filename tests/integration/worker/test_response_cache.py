@@ -20,17 +20,18 @@ ttl_s = 60
 def worker(start_worker: StartWorker, tmp_path_factory: pytest.TempPathFactory) -> WorkerProcess:
     path: Path = tmp_path_factory.mktemp("policy") / "policy.toml"
     path.write_text(POLICY)
-    return start_worker(policy=path)
+    return start_worker(policy=path, paced_tokens_per_s=20.0)
 
 
 async def test_a_follower_is_the_same_after_its_worker_is_killed(worker: WorkerProcess, client: Client) -> None:
     user = client.user()
-    long = {"temperature": 0, "max_tokens": 300}
+    long = {"temperature": 0, "max_tokens": 2000}
     first = await client.ask(user, "killed", conversation_id="a", **long)
     await client.begun(user, first)
     follower = await client.ask(user, "killed", conversation_id="b", **long)
     await client.begun(user, follower, 20)
-    worker.kill()
+    worker.kill()  # long before the answers would have ended
+    worker.settings = worker.settings.model_copy(update={"paced_tokens_per_s": 2000.0})
     worker.start()
     whole, followed = await client.answer(user, first), await client.answer(user, follower)
     assert followed.complete

@@ -20,7 +20,7 @@ from app.wire.waits import WaitRecord
 from models.interface.generation import FinishReason
 from tests.environment import environment_of
 from tests.faults.worker_process import WorkerProcess
-from tests.integration.worker.client import Client
+from tests.integration.worker.client import PATIENCE_S, Client
 from tests.integration.worker.conftest import StartWorker
 from tests.integration.worker.test_approvals import POLICY
 from tests.integration.worker.test_tools_over_kafka import KAFKA, calls_of, expected
@@ -70,7 +70,9 @@ async def test_each_kind_of_wait_ends_and_none_sleeps(worker: WorkerProcess) -> 
         of = {"user_id": users["tool"], "request_id": ids["tool"]}
         await client.send("controls", {**decision, **of}, users["tool"])
         (call,) = await calls_of(client, users["tool"])
-        assert {one.waits[0].kind for one in await asleep(worker.settings)} == {*kinds}
+        async with asyncio.timeout(PATIENCE_S):
+            while {one.waits[0].kind for one in await asleep(worker.settings)} != {*kinds}:
+                await asyncio.sleep(0.1)
 
         assert (await parley(worker, "waits", "wake"))[:2] == (2, "")
         code, out, err = await parley(worker, "waits", "wake", "--all", "--as", "ops")

@@ -22,7 +22,8 @@ class OutsideServer:
 
     With `tells_ids` it does as vLLM does: the id of a word is its number, and it goes on behind ids. With `echo` it
     repeats what the user says, twice, three characters a chunk. `trouble` is what is wrong with it, `after` how many
-    words it says before that, `bodies` what it was asked, and `asked_at` when, in monotonic seconds.
+    words it says before that, `says_most` behind how many it waits for as long as that is set, `bodies` what it was
+    asked, and `asked_at` when, in monotonic seconds.
     """
 
     def __init__(self) -> None:
@@ -34,6 +35,7 @@ class OutsideServer:
         self.room: int | None = None  # so many messages fit into its context
         self.too_long = (400, "This model's maximum context length is 64 tokens.")
         self.pause_s = 0.0
+        self.says_most: int | None = None
         self.bodies: list[dict[str, Any]] = []
         self.asked_at: list[float] = []
         self.headers: dict[str, str] = {}
@@ -99,7 +101,7 @@ class OutsideServer:
             if self.trouble and number == self.after:
                 await self._break(response, request)
                 return
-            await asyncio.sleep(self.pause_s)
+            await self._wait(number)
             word = WORDS[first + number]
             choice = {"index": 0, "finish_reason": None} | (
                 {"text": word} if "prompt" in body else {"delta": {"content": word}}
@@ -116,12 +118,17 @@ class OutsideServer:
         await self._send(response, {"id": "c", "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": most}})
         await response.write(b"data: [DONE]\n\n")
 
+    async def _wait(self, said: int) -> None:
+        await asyncio.sleep(self.pause_s)
+        while self.says_most is not None and said >= self.says_most:
+            await asyncio.sleep(0.02)
+
     async def _repeat(self, body: dict[str, Any], response: web.StreamResponse) -> None:
         text = [one["content"] for one in body["messages"] if one["role"] == "user"][-1]
         whole = f"You said {text}. Again: {text}"
         begin = len(body["messages"][-1]["content"]) if body.get("continue_final_message") else 0
-        for at in range(begin, len(whole), 3):
-            await asyncio.sleep(self.pause_s)
+        for number, at in enumerate(range(begin, len(whole), 3)):
+            await self._wait(number)
             choice = {"index": 0, "finish_reason": None, "delta": {"content": whole[at : at + 3]}}
             await self._send(response, {"id": "c", "object": "chat.completion.chunk", "choices": [choice]})
         await self._send(response, {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
