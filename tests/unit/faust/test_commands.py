@@ -25,7 +25,9 @@ def faust(folder: Path, *arguments: str, app: str = "app") -> subprocess.Complet
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(folder))),
     }
     command = [str(FAUST), "-A", app, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
 
 
 def test_agents_are_told_with_what_they_read(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def process(tmp_path: Path) -> Iterator[BackgroundProcess]:
 
 def _spawn(process: BackgroundProcess, code: str) -> None:
     process.spawn([sys.executable, "-X", process.marker, "-c", code])
-    process.wait_until(lambda: "here" in process.log.read_text(), timeout=30)
+    process.wait_until(lambda: "here" in process.log.read_text(), timeout=120)
 
 
 def test_another_process_finds_it_without_any_file(process: BackgroundProcess, tmp_path: Path) -> None:
@@ -83,6 +83,6 @@ def test_kill_takes_its_children_along(process: BackgroundProcess) -> None:
 def test_one_that_ends_while_it_starts_is_told_with_its_last_words(process: BackgroundProcess) -> None:
     process.spawn([sys.executable, "-X", process.marker, "-c", "raise OSError('no space left')"])
     with pytest.raises(LocalError, match=r"Sleeper exited: OSError: no space left") as caught:
-        process.wait_until(lambda: False, timeout=30)
+        process.wait_until(lambda: False, timeout=120)
     assert "\n" not in str(caught.value)
     assert process.pid is None

@@ -292,11 +292,9 @@ class SlowEmbedder:
 
 async def test_the_first_text_of_a_user_does_not_wait_for_the_examples(embedder: Embedder) -> None:
     slow = SlowEmbedder(embedder)
-    rules = GuardRules(prompt={"injection": "block"}, timeout_s=0.5)
-    cold = Judges(rules, slow)
+    cold, warm = (Judges(GuardRules(prompt={"injection": "block"}, timeout_s=most), slow) for most in (0.5, 60.0))
     with pytest.raises(JudgeError, match="longer than"):
         await cold.categories_of(["Where is my order?"], frozenset({"injection"}), ASKER)
-    warm = Judges(rules, slow)
     await warm.warm()
     slow.asked.clear()
     assert await warm.categories_of(["Where is my order?"], frozenset({"injection"}), ASKER) == frozenset()
@@ -316,7 +314,7 @@ async def test_a_judge_that_is_away_does_not_stop_the_start(caplog: pytest.LogCa
 async def test_rules_that_change_are_warm_before_they_are_in_force(embedder: Embedder) -> None:
     slow = SlowEmbedder(embedder)
     guard = Guard(NO_POLICY, load_judges=lambda rules: Judges(rules, slow))
-    change = await guard.prepare(Policy(guard=GuardRules(prompt={"injection": "block"}, timeout_s=0.5)))
+    change = await guard.prepare(Policy(guard=GuardRules(prompt={"injection": "block"}, timeout_s=60.0)))
     assert change is not None
     change.apply()
     slow.asked.clear()
