@@ -19,7 +19,7 @@ from app.policy.check import read_policy
 from app.policy.file import PolicyError
 from app.preflight import Unusable, check_setup, report
 from app.process.process_end import ExitCode, end_process
-from app.process.tune_interpreter import tune_interpreter
+from app.process.tune_interpreter import tune_interpreter, uncollected
 from app.search.vector_store import IndexMismatchError
 from app.serving.loading import LoadError
 from app.settings import Settings, UnknownSettingWarning, settings
@@ -189,7 +189,7 @@ def prepare(app: ParleyApp) -> None:
     what, began = _what_is_loaded(app.parley), time.monotonic()
     log.info("Kafka at %s answers; loading %s", app.parley.cluster, what)
     try:
-        with told_while_it_lasts(f"loading {what}"):
+        with told_while_it_lasts(f"loading {what}"), uncollected():
             app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
     except LoadError as error:
         raise Unusable(str(error)) from None

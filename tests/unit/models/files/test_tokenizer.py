@@ -12,7 +12,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, tokenization_utils_tokenizers
 
-from models.files.tokenizer import load_tokenizer
+from models.files.tokenizer import FileTokenizer, load_tokenizer
 from models.text.detokenizer import TextStream, Vocabulary
 from tests.unit.models import tiny
 
@@ -90,7 +90,22 @@ def test_a_file_is_read_once_and_never_copied(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(tokenization_utils_tokenizers, "TokenizerFast", SimpleNamespace(from_file=from_file))
     monkeypatch.setattr(copy, "deepcopy", lambda one, *memo: copied.append(one) or deepcopy(one, *memo))
+    monkeypatch.setattr(json, "load", lambda file: read.append(file.name) or json.loads(file.read()))
     loaded = load_tokenizer(folder)
-    assert read == [str(folder / "tokenizer.json")]
+    assert [one for one in read if one.endswith("tokenizer.json")] == [str(folder / "tokenizer.json")]
     assert not [one for one in copied if isinstance(one, Tokenizer)]
     assert loaded("hello big world")["input_ids"] == byte_level().encode("hello big world").ids
+
+
+@pytest.mark.parametrize("style", ["byte-level", "prepend"])
+def test_added_tokens_are_those_that_transformers_reads_itself(tmp_path: Path, style: str) -> None:
+    backend = byte_level() if style == "byte-level" else sentencepiece(style)
+    backend.add_tokens([AddedToken("<tool>", lstrip=True, normalized=False), AddedToken("wide", single_word=True)])
+    backend.add_special_tokens([AddedToken("<end>", rstrip=True)])
+    folder = folder_with(tmp_path, backend, "LlamaTokenizer", "llama", eos_token="<end>")
+    ours, theirs = load_tokenizer(folder), FileTokenizer.from_pretrained(folder)
+    assert {str(one): repr(one) for one in ours.added_tokens_decoder.values()} == {
+        str(one): repr(one) for one in theirs.added_tokens_decoder.values()
+    }
+    assert ours.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
+    assert (ours.eos_token_id, ours.all_special_ids) == (theirs.eos_token_id, theirs.all_special_ids)
