@@ -24,11 +24,11 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 80_380,
-    "files of the product": 727,
+    "lines of the product": 80_431,
+    "files of the product": 728,
     "lines of packages beside it": 415,
     "lines of the core": 9_394,
-    "lines of the tests": 104_741,
+    "lines of the tests": 104_748,
     "words of documents written by hand": 42_638,
     "loose files in models": 0,
     "circles between rooms of models": 0,

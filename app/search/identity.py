@@ -12,16 +12,18 @@ revision has the same name.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from models.embedder.embedder import Embeds
 
-Vector = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Vector: TypeAlias = "npt.NDArray[np.float32]"
 
 NAME = "parley.embedder"
 PROBE = "parley.probe"
@@ -44,18 +46,20 @@ class EmbedderMark:
         """The identity in a collection's properties, None if they have none."""
         if not properties.get(PROBE):
             return None
+        import numpy as np  # commands name vectors and have none
+
         stored = np.frombuffer(base64.b64decode(properties[PROBE]), dtype=np.int8)
         return cls(str(properties.get(NAME, "")), stored.astype(np.float32))
 
     def properties(self) -> dict[str, str]:
-        scaled = np.round(self.probe * (127 / max(1e-9, float(np.abs(self.probe).max()))))
-        return {NAME: self.name, PROBE: base64.b64encode(scaled.astype(np.int8).tobytes()).decode()}
+        scaled = (self.probe * (127 / max(1e-9, float(abs(self.probe).max())))).round()
+        return {NAME: self.name, PROBE: base64.b64encode(scaled.astype("int8").tobytes()).decode()}
 
     def likeness(self, other: EmbedderMark) -> float:
         """Cosine of the two probes; 0 if their lengths differ."""
         if len(self.probe) != len(other.probe):
             return 0.0
-        lengths = float(np.linalg.norm(self.probe) * np.linalg.norm(other.probe))
+        lengths = math.hypot(*self.probe) * math.hypot(*other.probe)
         return float(self.probe @ other.probe) / lengths if lengths else 0.0
 
     def is_same(self, other: EmbedderMark) -> bool:

@@ -9,7 +9,6 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings
 
 from models.files.adapter_folders import adapter_folders
-from models.tools.plugged import form_names
 
 
 class ModelSettings(BaseSettings):
@@ -72,7 +71,11 @@ class ModelSettings(BaseSettings):
     @field_validator("tool_format")
     @classmethod
     def _known_form(cls, value: str) -> str:
-        if value and value not in form_names(value):
+        if not value:
+            return value
+        from models.tools.plugged import form_names
+
+        if value not in form_names(value):
             raise ValueError(f"must be empty or one of {', '.join(form_names(value))}")
         return value
 

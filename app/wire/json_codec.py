@@ -3,7 +3,8 @@
 A text is also refused for its nesting and for the length of its numbers, before anything parses it. Parsers, templates
 and grammars recurse into a text, and a number of hundreds of digits is none that floats can hold, so both rules are for
 every JSON text of a record, also one that is a string in it. A text may have a megabyte, and the event loop waits for
-its check: all of it is arithmetic on arrays.
+its check: all of it is arithmetic on arrays (json_arrays.py), which is imported for the first text that needs it, as
+NumPy takes a fifth of a command's start.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 T = TypeVar("T")
 
@@ -35,10 +34,8 @@ _OUT_OF_RANGE = re.compile(
 )
 _CUT_OFF = "Input data was truncated"
 _HALF_AT_END = re.compile(rb'\\u[dD][89abAB][0-9a-fA-F]{2}"')
-_QUOTE, _SPACE, _ZERO, _NINE = b'" 09'
-_DIGITS = frozenset(range(_ZERO, _NINE + 1))
+_DIGITS = frozenset(b"0123456789")
 _SHORT = 8192  # bytes, for which arrays cost more than they spare
-_STEPS = bytes({ord("{"): 1, ord("["): 1, ord("}"): 255, ord("]"): 255}.get(byte, 0) for byte in range(256))
 
 
 class MalformedError(ValueError):
@@ -103,13 +100,21 @@ def _decoder(record_type: type[T]) -> msgspec.json.Decoder[T]:
 
 def check_depth(value: bytes | bytearray) -> None:
     """Raise `MalformedError` for a text that is nested too deeply."""
-    if value.count(b"{") + value.count(b"[") > MAX_DEPTH and int(_depths(_steps(value)).max()) > MAX_DEPTH:
+    if value.count(b"{") + value.count(b"[") <= MAX_DEPTH:
+        return
+    from app.wire import json_arrays
+
+    if json_arrays.deepest(value) > MAX_DEPTH:
         raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
 
 
 def check_brackets(value: bytes | bytearray) -> None:
     """Raise `MalformedError` for a text that has more objects and lists than a record may have."""
-    if value.count(b"{") + value.count(b"[") > MAX_BRACKETS and int((_steps(value) == 1).sum()) > MAX_BRACKETS:
+    if value.count(b"{") + value.count(b"[") <= MAX_BRACKETS:
+        return
+    from app.wire import json_arrays
+
+    if json_arrays.openings(value) > MAX_BRACKETS:
         raise MalformedError(f"has more than {MAX_BRACKETS} objects and lists")
 
 
@@ -117,37 +122,17 @@ def check_digits(value: bytes) -> None:
     """Raise `MalformedError` for a text that has a number with too many digits."""
     if len(value) <= MAX_DIGITS or not _may_have_long_number(value):
         return
-    text = np.frombuffer(value, np.uint8)
-    if _LONG_NUMBER.search(np.where(_in_strings(value), np.uint8(_SPACE), text).tobytes()):
+    from app.wire import json_arrays
+
+    if _LONG_NUMBER.search(json_arrays.without_strings(value)):
         raise MalformedError(f"a number has more than {MAX_DIGITS} digits")
 
 
 def top_level(value: bytes) -> bytes:
     """The text with a 0 in the place of each object and list below the top level."""
-    steps = _steps(value)
-    depths = _depths(steps)
-    opening = (steps == 1) & (depths == 2)
-    kept = (np.maximum(depths, depths - steps) <= 1) | opening
-    text = np.frombuffer(value, np.uint8).copy()
-    text[opening] = _ZERO
-    return text[kept].tobytes()
+    from app.wire import json_arrays
 
-
-def _depths(steps: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
-    """How deep each byte is, a bracket itself included."""
-    return np.cumsum(steps, dtype=np.int32)
-
-
-def _steps(value: bytes | bytearray) -> npt.NDArray[np.int8]:
-    """1 for each bracket that opens, -1 for each that closes."""
-    steps = np.frombuffer(value.translate(_STEPS), np.int8)
-    return np.where(_in_strings(value), np.int8(0), steps)
-
-
-def _in_strings(value: bytes | bytearray) -> npt.NDArray[np.bool_]:
-    """Which bytes are in a string. One without an end goes up to the end."""
-    pairs = value.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")  # of equal length: places stay
-    return np.bitwise_xor.accumulate(np.frombuffer(pairs, np.uint8) == _QUOTE)
+    return json_arrays.top_level(value)
 
 
 def _may_have_long_number(value: bytes) -> bool:
@@ -158,12 +143,6 @@ def _may_have_long_number(value: bytes) -> bool:
             value[at] in _DIGITS and (value[max(at - half, 0)] in _DIGITS or value[min(at + half, last)] in _DIGITS)
             for at in range(MAX_DIGITS, len(value), MAX_DIGITS + 1)
         )
-    text = np.frombuffer(value, np.uint8)
-    at = np.arange(MAX_DIGITS, len(text), MAX_DIGITS + 1)
-    at = at[_are_digits(text[at])]
-    before, behind = np.maximum(at - half, 0), np.minimum(at + half, last)
-    return bool((_are_digits(text[before]) | _are_digits(text[behind])).any())
+    from app.wire import json_arrays
 
-
-def _are_digits(text: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    return (text >= _ZERO) & (text <= _NINE)
+    return json_arrays.may_have_digits(value, MAX_DIGITS)

@@ -14,11 +14,19 @@ from app.commands import _OWN
 modules = [import_module(place.partition(":")[0]) for place in _OWN.values()]
 assert len(modules) > 20
 """
+TAIL = "import app.commands.tail"
 
 
-@pytest.mark.parametrize("imports", [GATEWAY, COMMANDS], ids=["gateway", "commands"])
-def test_they_are_imported_without_torch_and_faust(imports: str) -> None:
-    heavy = "print([name for name in ('torch', 'faust', 'pymilvus', 'transformers') if name in sys.modules])"
+HEAVY = ("torch", "faust", "pymilvus", "transformers")
+
+
+@pytest.mark.parametrize(
+    ("imports", "names"),
+    [(GATEWAY, HEAVY), (COMMANDS, HEAVY), (TAIL, ("numpy", *HEAVY))],
+    ids=["gateway", "commands", "tail"],
+)
+def test_they_are_imported_without_torch_and_faust(imports: str, names: tuple[str, ...]) -> None:
+    heavy = f"print([name for name in {names} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", f"{imports}\nimport sys\n{heavy}"], capture_output=True, text=True, check=False
     )

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.wire import json_arrays
 from app.wire.json_codec import (
     MAX_DEPTH,
     MAX_DIGITS,
     MalformedError,
-    _depths,
     _may_have_long_number,
-    _steps,
     check_depth,
     check_digits,
     top_level,
@@ -94,7 +93,7 @@ def test_any_json_has_its_depth_and_its_top_level() -> None:
     for _ in range(1000):
         given = {"k": any_value(chance), "request_id": "r", "z": any_value(chance)}
         text = json.dumps(given)
-        assert int(_depths(_steps(text.encode())).max()) == deepest(text)
+        assert json_arrays.deepest(text.encode()) == deepest(text)
         kept = json.loads(top_level(text.encode()))
         plain = {name: 0 if isinstance(one, dict | list) else one for name, one in given.items()}
         assert kept == plain
