@@ -89,7 +89,8 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
         policy = read_policy(settings)
         foreign_topics(policy)  # a schema that cannot be used is no reason to join the group
         embedder = load_embedder(settings.embedder, background=True) if settings.has_index else None
-        guard, plugged = Guard(policy, load_judges=partial(Judges, embedder=embedder)), PluggedIn(policy)
+        guard = Guard(policy, load_judges=partial(Judges, embedder=embedder))
+        plugged = PluggedIn(policy, embedder, settings.here)
     except (EmbedderError, PluginError, PolicyError) as error:
         raise LoadError(str(error)) from None
     loader = ModelLoader(settings, on_fatal)

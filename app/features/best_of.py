@@ -1,8 +1,7 @@
 """Several answers to one request, of which readers get the best: `best_of`.
 
 1. Generate the candidates in one batch, each with noise of its own; readers get nothing yet.
-2. Rank them by their mean log probability plus, if the conversation has earlier turns and the worker an embedder, the
-   cosine between the candidate and the mean of the earlier answers.
+2. Let a plug-in choose: one of the policy, or Parley's own (app/features/own/best_answer.py).
 3. Write the choice to `tokens`, as `chosen` in the notice `plan`, and then the candidate.
 
 The next owner of the partition finds the choice and generates that candidate alone, from the next token on.
@@ -17,15 +16,15 @@ from contextlib import aclosing
 from statistics import fmean
 
 import msgspec
-import numpy as np
+from parley_client.plugins import Candidate
 
+from app.answering.dialogue import Dialogue
 from app.answering.run import Over, Run
 from app.answering.stage import Feature, Generate, Stage
-from models.embedder import Embedder, EmbedderError
+from app.features.plugged import PluggedIn
 from models.interface.generation import Delta, End, Failure, Job, Sampling, StreamEvent, Usage
 from models.interface.token_stream import TokenStream
 
-_MOST_EARLIER = 5
 _NOISE_BITS = 32
 
 Events = tuple[StreamEvent, ...]
@@ -37,23 +36,21 @@ def sampling_of_candidate(sampling: Sampling, number: int) -> Sampling:
 
 
 class BestOf(Feature):
-    """`embedder` is None in a worker without one."""
-
-    def __init__(self, embedder: Embedder | None) -> None:
-        self.embedder = embedder
+    def __init__(self, plugged: PluggedIn) -> None:
+        self._plugged = plugged
 
     @property
     def is_on(self) -> bool:
         return False
 
     def stage(self, run: Run) -> Stage | None:
-        return Choosing(run, self.embedder) if (run.accepted.request.best_of or 1) > 1 else None
+        return Choosing(run, self._plugged) if (run.accepted.request.best_of or 1) > 1 else None
 
 
 class Choosing(Stage):
-    def __init__(self, run: Run, embedder: Embedder | None) -> None:
+    def __init__(self, run: Run, plugged: PluggedIn) -> None:
         super().__init__(run)
-        self._embedder = embedder
+        self._plugged = plugged
 
     def generate(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
         answer = self.run.answer
@@ -100,21 +97,12 @@ class Choosing(Stage):
                 one.cancel()
 
     async def _best_of(self, candidates: dict[int, Events]) -> int:
-        nearness = await self._nearness([_text_of(one) for one in candidates.values()])
-        scores = [_mean_logprob(one) + near for one, near in zip(candidates.values(), nearness, strict=True)]
-        return list(candidates)[int(np.argmax(scores))]
-
-    async def _nearness(self, texts: Sequence[str]) -> Sequence[float]:
-        earlier = [turn.answer for turn in self.run.memory if turn.answer][-_MOST_EARLIER:]
-        if self._embedder is None or not earlier:
-            return [0.0] * len(texts)
-        try:
-            vectors = await self._embedder.embed([*texts, *earlier], query=True)
-        except EmbedderError:
-            return [0.0] * len(texts)
-        usual = vectors[len(texts) :].mean(axis=0)
-        length = float(np.linalg.norm(usual)) or 1.0
-        return [float(vector @ usual) / length for vector in vectors[: len(texts)]]
+        run = self.run
+        seen = await run.see(Dialogue(run.accepted.request, run.memory))
+        described = [Candidate(_text_of(one), _mean_logprob(one)) for one in candidates.values()]
+        earlier = [turn.answer for turn in seen.memory if turn.answer]
+        chosen = self._plugged.choosing.choose(seen.request.question, described, earlier)
+        return list(candidates)[await run.unless_stopped(chosen)]
 
 
 def _text_of(events: Events) -> str:

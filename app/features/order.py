@@ -6,12 +6,12 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     steering     One whose words go into another answer is asked what all are, and no model.
     timers       A request that is refused for its time costs its tenant nothing.
     agents       One whose agent is not there, too.
+    admission    Of a request that another deployment or nobody may answer, tenants are charged for nothing.
     quota        Of a request that its tenant may not send, no model, judge or index sees anything.
     tool_rounds  Results of tools come from outside: the guard inside it reads them like a prompt.
     programs     They stand in the place of tools: each answer has one of the two.
     routing      A fallback begins a new prompt, so the guard inside it hides values from the next model, too.
     retry        Another model is asked once the same one has failed twice.
-    forks        What is copied is hidden and judged like the rest, and repeats nothing of the cache.
     forks        What is copied is read, hidden and judged like the rest.
     masking      Judges, recall, the cache and models get placeholders; readers get the values back.
     moderation   A blocked prompt is not searched for; an answer is judged before readers get it.
@@ -26,6 +26,7 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
 To remove a feature, delete its module, what names it here, and its field in `Policy` (app/policy/file.py). `best_of`,
 `forks`, `moderation`, `steering`, `programs`, `egress` and `asked` need no more. The others are fields of `Features`:
 they have figures (`families_of`), or other parts of a worker call them, and the type checker names these places.
+`admission` has those of Parley's own plug-ins (app/features/own), which are named in app/plugins/known.py.
 `retry` is no feature: every answer has it, so it is in app/answering, as the attempts of replayed requests, which stand
 around all others.
 """
@@ -40,6 +41,7 @@ from prometheus_client.core import Metric
 from app.answering.pipeline import Retry
 from app.answering.stage import Feature
 from app.delivery.partition import Partition
+from app.features.admission import Admitting
 from app.features.agents.asked import AskedAgents
 from app.features.agents.named import NamedAgents
 from app.features.best_of import BestOf
@@ -86,7 +88,8 @@ class Features:
 
 def features_of(host: WorkerParts, guard: Guard | None = None, plugged: PluggedIn | None = None) -> Features:
     """Without a `guard` and plug-ins that are loaded already, those of the policy."""
-    guard, plugged = guard or Guard(host.policy), plugged or PluggedIn(host.policy)
+    guard = guard or Guard(host.policy)
+    plugged = plugged or PluggedIn(host.policy, host.embedder, host.settings.here)
     busy = ConversationOrder()
     steering = Steering(busy)
     quota = Quota.of(host)
@@ -102,6 +105,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None, plugged: PluggedI
         steering,
         timers,
         agents,
+        Admitting(plugged),
         quota,
         tools,
         Programs(tools, host.policy),
@@ -114,7 +118,7 @@ def features_of(host: WorkerParts, guard: Guard | None = None, plugged: PluggedI
         plugged,
         Beginnings(),
         cache,
-        BestOf(host.embedder),
+        BestOf(plugged),
         Egress(host.policy),
         AskedAgents(tools, host.policy),
     )

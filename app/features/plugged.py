@@ -1,9 +1,14 @@
-"""Features of other packages: `[plugins.NAME]` (parley_client/plugins/features.py).
+"""Features behind the door for plug-ins (parley_client/plugins/features.py): those of other packages, `[plugins.NAME]`,
+and some of Parley's own (app/features/own).
 
+0. Admit: before anything else is asked (app/features/admission.py).
 1. Decide: all plug-ins are asked at once, once for an answer. What they decide stands in the plan, so it is in the log
    before the first token. If several end the request, the first in the order of the policy's tables has the word.
 2. See: each may change what the model reads, in that order, by what stands in the plan alone.
-3. Behind the commit each learns how the answer has ended.
+3. Choose: of several answers, the first that can does (app/features/best_of.py).
+4. Behind the commit each learns how the answer has ended.
+
+The plan names those that have a part in 1, 2 or 4.
 
 The next owner carries out what the plan says, and asks nobody again: not a plug-in that its policy has beside those of
 the plan either. A plug-in of the plan that it does not have ends the answer: as `partial` if readers have tokens,
@@ -16,14 +21,27 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgspec
 from parley_client import plugins
-from parley_client.plugins import MOST_DECISION_BYTES, Asked, Decision, Kind, PluginError, Prompt, Refused
+from parley_client.plugins import (
+    MOST_DECISION_BYTES,
+    Asked,
+    Candidate,
+    Decision,
+    Kind,
+    NoVectors,
+    Plugin,
+    PluginError,
+    Prompt,
+    RateLimited,
+    Refused,
+    Sender,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from app.answering.dialogue import Dialogue
@@ -31,12 +49,15 @@ from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Round, Stage
 from app.delivery.accepted import Former
 from app.delivery.inflight import Outcome
+from app.features.own.tables import tables_of
 from app.plugins.known import named
 from app.plugins.running import PluginFailedError, PluginRoom
 from app.policy.file import NO_POLICY, Policy, PolicyError
 from app.wire.error import ErrorCode, shortened
 from app.wire.event import Plan
 from app.wire.request import Message, Request, Role
+from models.embedder import EmbedderError
+from models.embedder.embedder import Embeds
 from models.interface.generation import FinishReason
 
 _MOST_FIGURES = 32
@@ -50,9 +71,23 @@ class Running:
     feature: plugins.Feature
     room: PluginRoom
 
-    def has(self, method: str) -> bool:
-        """Whether it has one of its own: who has none is not called."""
-        return getattr(type(self.feature), method, None) is not getattr(plugins.Feature, method)
+    def has(self, *methods: str) -> bool:
+        """Whether it has one of these of its own: who has none is not called."""
+        own, none = type(self.feature), plugins.Feature
+        return any(getattr(own, one, getattr(none, one)) is not getattr(none, one) for one in methods)
+
+    def begin(self, lent: plugins.Worker) -> None:
+        """Raises `PluginError`."""
+        try:
+            self.feature.begin(lent)
+        except (Exception, SystemExit) as error:
+            self.room.fail(error)
+            why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+            raise PluginError(f"the plug-in {self.room.plugin} does not start: {why}; check its settings") from error
+
+    async def admit(self, sender: Sender) -> None:
+        """Raises `RequestRefused`."""
+        await self._call(partial(self.feature.admit, sender))
 
     async def decide(self, asked: Asked) -> Decision:
         """Raises `RequestRefused`."""
@@ -78,11 +113,19 @@ class Running:
             raise self._refusal("gave no Prompt for the prompt")
         return rewritten
 
+    async def choose(self, question: str, candidates: Sequence[Candidate], earlier: Sequence[str]) -> int:
+        """Raises `RequestRefused`."""
+        chosen = await self._call(partial(self.feature.choose, question, candidates, earlier))
+        if not isinstance(chosen, int) or not 0 <= chosen < len(candidates):
+            raise self._refusal(f"chose none of {len(candidates)} answers")
+        return chosen
+
     async def _call(self, work: Any) -> Any:
         try:
             return await self.room.call(work)
         except Refused as refused:
-            raise RequestRefused(ErrorCode.INVALID_REQUEST, shortened(str(refused))) from None
+            code = ErrorCode.RATE_LIMITED if isinstance(refused, RateLimited) else ErrorCode.INVALID_REQUEST
+            raise RequestRefused(code, shortened(str(refused))) from None
         except PluginFailedError as failed:
             raise RequestRefused(ErrorCode.ENGINE_ERROR, str(failed)) from None
 
@@ -90,26 +133,49 @@ class Running:
         return RequestRefused(ErrorCode.ENGINE_ERROR, f"the plug-in {self.room.plugin.name} {why}")
 
 
-class PluggedIn(Feature):
-    """The plug-ins of the policy. Raises `PolicyError` if one cannot be loaded, or refuses its settings."""
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What plug-ins have of the worker: implements `plugins.Worker`. Without an `embedder` they get no vectors."""
 
-    def __init__(self, policy: Policy = NO_POLICY) -> None:
-        self.on: dict[str, Running] = _loaded(policy, {})
-        self._all = dict(self.on)  # and those that the policy has had: answers may have been decided by them
+    embedder: Embeds | None = None
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        if self.embedder is None:
+            raise NoVectors("this worker has no embedder")
+        try:
+            return await self.embedder.embed(texts, query=True)  # type: ignore[return-value]
+        except EmbedderError as error:
+            raise NoVectors(str(error)) from None
+
+
+class PluggedIn(Feature):
+    """The plug-ins of the policy among Parley's own. Raises `PolicyError` if one cannot be loaded, or refuses its
+    settings. `here` are the region and the group of this deployment.
+    """
+
+    def __init__(
+        self, policy: Policy = NO_POLICY, embedder: Embeds | None = None, here: Mapping[str, str] | None = None
+    ) -> None:
+        self._lent, self._here = Lent(embedder), here or {}
+        self._all: dict[str, Running] = {}  # and those that the policy has had: answers may have been decided by them
+        self.change(self._loaded(policy, {}))
 
     @property
     def is_on(self) -> bool:
-        return bool(self.on)
+        return bool(self._planned)
 
     async def prepare(self, policy: Policy) -> PluginChange | None:
-        wanted = {name: one.settings for name, one in self.on.items()}
-        if wanted == policy.plugins and list(wanted) == list(policy.plugins):
+        wanted, before = tables_of(policy, self._here), {name: one.settings for name, one in self.on.items()}
+        if wanted == before and list(wanted) == list(before):
             return None
-        return PluginChange(self, await asyncio.to_thread(_loaded, policy, self.on))
+        return PluginChange(self, await asyncio.to_thread(self._loaded, policy, self.on))
 
     def change(self, on: dict[str, Running]) -> None:
         """Work with these from the next answer on."""
         self.on = on
+        self._planned = [name for name, one in on.items() if one.has("decide", "rewrite", "answered")]
+        self.admitting = [one for one in on.values() if one.has("admit")]
+        self.choosing = next(one for one in on.values() if one.has("choose"))
         self._all |= on
 
     def forget(self, user_id: str) -> None:
@@ -124,9 +190,9 @@ class PluggedIn(Feature):
     def stage(self, run: Run) -> Stage | None:
         former, request = run.accepted.former, run.accepted.request
         decided = former.plan.plugins
-        if decided is None and (former.has_begun or not self.on or request.is_raw):
+        if decided is None and (former.has_begun or not self._planned or request.is_raw):
             return None
-        names = self.on if decided is None else decided
+        names = self._planned if decided is None else decided
         return PluggedStage(run, {name: self._all.get(name) for name in names})
 
     def figures(self) -> Iterable[tuple[str, PluginRoom, Mapping[str, float]]]:
@@ -138,6 +204,28 @@ class PluggedIn(Feature):
                 one.room.fail(error)
                 own = {}
             yield name, one.room, own
+
+    def _loaded(self, policy: Policy, before: Mapping[str, Running]) -> dict[str, Running]:
+        """Those of the policy in its order; raises `PolicyError`."""
+        running: dict[str, Running] = {}
+        for name, settings in tables_of(policy, self._here).items():
+            kept = before.get(name)
+            if kept is not None and kept.settings == settings:
+                running[name] = kept
+                continue
+            try:
+                plugin = named(Kind.FEATURES, name)
+                running[name] = self._begun(plugin, settings)
+            except PluginError as error:
+                raise PolicyError(f"policy: plugins.{name}: {error}") from None
+        return running
+
+    def _begun(self, plugin: Plugin, settings: Mapping[str, Any]) -> Running:
+        feature = plugin.made(dict(settings))
+        one = Running(settings, feature, PluginRoom(plugin, blocks=bool(getattr(feature, "blocks", True))))
+        if one.has("begin"):
+            one.begin(self._lent)
+        return one
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,24 +332,6 @@ class PluggedStage(Stage):
         accepted, request = self.run.accepted, self.run.accepted.request
         ids = request.request_id, request.user_id, request.conversation_id
         return Asked(*ids, request.tenant, accepted.at, self._question)
-
-
-def _loaded(policy: Policy, before: Mapping[str, Running]) -> dict[str, Running]:
-    """The plug-ins of the policy in its order; raises `PolicyError`."""
-    running: dict[str, Running] = {}
-    for name, settings in policy.plugins.items():
-        kept = before.get(name)
-        if kept is not None and kept.settings == settings:
-            running[name] = kept
-            continue
-        try:
-            plugin = named(Kind.FEATURES, name)
-            feature = plugin.made(dict(settings))
-            room = PluginRoom(plugin, blocks=bool(getattr(feature, "blocks", True)))
-            running[name] = Running(settings, feature, room)
-        except PluginError as error:
-            raise PolicyError(f"policy: plugins.{name}: {error}") from None
-    return running
 
 
 def plugin_families(plugged: PluggedIn | None) -> Iterable[Metric]:

@@ -22,6 +22,11 @@ _OWN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
             "paced": "app.serving.loading:paced_models",
             "openai": "app.serving.loading:remote_model",
         },
+        Kind.FEATURES: {
+            "homes": "app.features.own.homes:Homes",
+            "user_limit": "app.features.own.user_limit:UserLimit",
+            "best_answer": "app.features.own.best_answer:BestAnswer",
+        },
         Kind.JUDGES: {
             "profanity": "app.features.guard.judges.profanity:ProfanityJudge",
             "classifier": "app.features.guard.judges.classifier:ClassifierJudge",

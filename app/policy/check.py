@@ -14,7 +14,7 @@ from typing import Any
 
 from parley_client.plugins.discovery import Kind, PluginError
 
-from app.plugins.known import named
+from app.plugins.known import named, own
 from app.policy.agents import agent_mistakes, ask_mistakes
 from app.policy.constants import constant_bytes
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, Policy, PolicyError
@@ -64,6 +64,8 @@ def checked(path: Path, settings: Settings) -> tuple[Policy, list[str]]:
 def _of_plugins(policy: Policy) -> Iterator[str]:
     """Their packages are installed wherever the policy is read."""
     for name in policy.plugins:
+        if any(one.name == name for one in own(Kind.FEATURES)):
+            yield f"plugins.{name}: is a feature of Parley's own, with settings of its own; name one of another package"
         try:
             named(Kind.FEATURES, name)
         except PluginError as error:

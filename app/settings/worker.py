@@ -71,3 +71,8 @@ class WorkerSettings(BaseSettings):
     def _prices_can_be_read(cls, value: str) -> str:
         Prices.parse(value)
         return value
+
+    @property
+    def here(self) -> dict[str, str]:
+        """The parts of a tenant's home that this deployment has."""
+        return {"region": self.region, "group": self.worker_group}

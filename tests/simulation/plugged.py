@@ -22,6 +22,7 @@ from parley_client.plugins import Kind, Plugin, PluginError
 
 from app.features.guard.guard import Guard
 from app.features.guard.judges.judges import Judges
+from app.features.plugged import PluggedIn
 from app.plugins.known import known, own
 from app.plugins.running import PluginRoom
 from app.policy.file import Policy
@@ -32,6 +33,7 @@ from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from models.interface.generation import FinishReason
 from tests.simulation import process
+from tests.simulation.busy_features import busy_best_of_storm
 from tests.simulation.findings import Findings, Outcome
 from tests.simulation.hostile_storms import hostile_calm
 from tests.simulation.plugin_probes import (
@@ -40,6 +42,7 @@ from tests.simulation.plugin_probes import (
     CONTAINED,
     ERASED,
     PURE,
+    STARTS,
     WHOLE,
     Broken,
     probe,
@@ -67,10 +70,15 @@ class Checked:
 
 def check(name: str, settings: Mapping[str, Any], seeds: int = SEEDS, first: int = 0) -> list[Checked]:
     """All plug-ins of this name; raises `PluginError` if there is none."""
-    plugins = [known(kind)[name] for kind in Kind if name in known(kind) and known(kind)[name] not in own(kind)]
+    plugins = [known(kind)[name] for kind in Kind if name in known(kind) and not _is_built_in(kind, name)]
     if not plugins:
         raise PluginError(f"no installed package has a plug-in {name!r}: `parley plugins` lists those that are there")
     return [_checked(one, settings, seeds, first) for one in plugins]
+
+
+def _is_built_in(kind: Kind, name: str) -> bool:
+    """Parley's own features are checked as any other."""
+    return kind is not Kind.FEATURES and any(one.name == name for one in own(kind))
 
 
 def _checked(plugin: Plugin, settings: Mapping[str, Any], seeds: int, first: int) -> Checked:
@@ -78,6 +86,9 @@ def _checked(plugin: Plugin, settings: Mapping[str, Any], seeds: int, first: int
     for one in probe(plugin, settings):
         broken.setdefault(one.promise, one)
     storms = _STORMS.get(plugin.kind, ())
+    if plugin.kind is Kind.FEATURES and STARTS not in broken:
+        running = PluggedIn(Policy(plugins={plugin.name: dict(settings)})).on[plugin.name]
+        storms += (busy_best_of_storm,) * running.has("choose")
     count = 0
     for seed in range(first, first + seeds) if storms else ():
         count += 1

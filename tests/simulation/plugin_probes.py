@@ -11,11 +11,11 @@ from contextlib import aclosing, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from parley_client.plugins import Asked, EngineJob, Feature, Kind, Plugin, PluginError, Prompt, Refused
+from parley_client.plugins import Asked, Candidate, EngineJob, Kind, Plugin, PluginError, Prompt, Refused, Sender
 
 from app.features.guard.judges.judge import JudgeError
 from app.features.guard.judges.plugged import PluggedJudge
-from app.features.plugged import PluggedIn
+from app.features.plugged import PluggedIn, Running
 from app.foreign.plugged_format import PluggedFormat
 from app.plugins.running import PluginFailedError, PluginRoom
 from app.policy.file import Policy, PolicyError
@@ -25,6 +25,7 @@ from models.tools.plugged import form_named
 
 STARTS = "it starts with its settings"
 CONTAINED = "each request that it does not refuse has an answer"
+ADMITTED = "a request that was admitted is admitted when it is begun again"
 PURE = "an answer goes on after a kill where readers are"
 ERASED = "an erasure reaches it, and a user's words stay that user's"
 WHOLE = "no request is lost, and no answer is torn"
@@ -37,7 +38,10 @@ READABLE = "what it writes it reads, and whatever the bytes are it says so"
 _BOUND_S = 2.0
 _HOLD_S, _TRIES = 0.1, 3
 _HOSTILE = ("", " ", "\0", "a" * 100_000, "\ud800".encode("utf-8", "replace").decode(), "\u202e{}[]\\\"'", "💥" * 1000)
+_AT, _REQUESTS = 1_700_000_000_000, 24
 _SAID = ("where is my order 4711?", "a page about holidays", "Hello.", "delete everything, please")
+
+_ANSWERS = (*_SAID, *_HOSTILE)
 
 
 class Broken(NamedTuple):
@@ -75,11 +79,13 @@ def _called(plugin: Plugin, work: Callable[[], Any]) -> tuple[Any, Broken | None
 
 def _feature(plugin: Plugin, settings: Mapping[str, Any]) -> Iterator[Broken]:
     tables = Policy(plugins={plugin.name: dict(settings)})
-    (one,), (other,) = (PluggedIn(tables).on.values() for _ in range(2))
+    one, other = (PluggedIn(tables).on[plugin.name] for _ in range(2))
     if not one.room.blocks:
-        yield from _held(one.feature, _SAID[0])
+        yield from _held(one)
+    yield from _admitting(plugin, one)
+    yield from _choosing(plugin, one)
     for at, text in enumerate((*_SAID, *_HOSTILE)):
-        asked = Asked(f"r{at}", f"u{at % 3}", "default", None, 1_700_000_000_000, text)
+        asked = Asked(f"r{at}", f"u{at % 3}", "default", None, _AT, text)
         decision, broken = _called(plugin, partial(one.feature.decide, asked))
         if broken is not None:
             yield broken
@@ -105,11 +111,53 @@ def _feature(plugin: Plugin, settings: Mapping[str, Any]) -> Iterator[Broken]:
             yield Broken(ERASED, broken.sign)
 
 
-def _held(one: Feature, text: str) -> Iterator[Broken]:
+def _admitting(plugin: Plugin, one: Running) -> Iterator[Broken]:
+    """Requests, and those that it admits again: as after a crash before anything about them is in the log."""
+    count = _REQUESTS if one.has("admit") else 0
+    tenants = (None, "acme")
+    asked = [Sender(f"r{at}", f"u{at % 3}", "default", tenants[at % 2], _AT, None, "standard") for at in range(count)]
+    for again in (False, True):
+        admitted = []
+        for sender in asked:
+            said, broken = _called(plugin, partial(_is_admitted, one, sender))
+            if broken is not None:
+                yield broken
+            elif said:
+                admitted.append(sender)
+            elif again:
+                yield Broken(ADMITTED, f"{sender.request_id} of {sender.user_id} is refused then")
+        asked = admitted
+
+
+async def _is_admitted(one: Running, sender: Sender) -> bool:
+    try:
+        result = one.feature.admit(sender)
+        await result if inspect.isawaitable(result) else None
+    except Refused:
+        return False
+    return True
+
+
+def _choosing(plugin: Plugin, one: Running) -> Iterator[Broken]:
+    for count in range(1, len(_ANSWERS) + 1 if one.has("choose") else 0):
+        given = [Candidate(text, -0.1 * at) for at, text in enumerate(_ANSWERS[:count])]
+        for earlier in ((), _SAID):
+            chosen, broken = _called(plugin, partial(one.feature.choose, _SAID[0], given, earlier))
+            if broken is not None:
+                yield broken
+            elif not isinstance(chosen, int) or not 0 <= chosen < count:
+                yield Broken(CONTAINED, f"it chose {chosen!r} of {count} answers")
+
+
+def _held(one: Running) -> Iterator[Broken]:
     """`blocks = False` is a word to all answers of the worker. A busy machine is no sign: it holds each time."""
-    decide = partial(one.decide, Asked("r0", "u0", "default", None, 1_700_000_000_000, text))
-    rewrite = partial(one.rewrite, Prompt(text), asyncio.run(_first(decide)))
-    for name, work in (("decide", decide), ("rewrite", rewrite)):
+    feature, text = one.feature, _SAID[0]
+    decide = partial(feature.decide, Asked("r0", "u0", "default", None, _AT, text))
+    rewrite = partial(feature.rewrite, Prompt(text), asyncio.run(_first(decide)))
+    admit = partial(feature.admit, Sender("r0", "u0", "default", None, _AT, None, "standard"))
+    choose = partial(feature.choose, text, [Candidate(one, 0.0) for one in _ANSWERS], _SAID)
+    asked = {"admit": admit, "decide": decide, "rewrite": rewrite, "choose": choose}
+    for name, work in asked.items():
         held_s = min(asyncio.run(_longest_hold(work)) for _ in range(_TRIES))
         if held_s > _HOLD_S:
             yield Broken(CLEAN, f"it says that it does not block, and {name} holds its worker for {held_s:.2f} s")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.features.quota.stage import Charged
-from app.features.quota.users import UserRates
+from app.features.admission import Admitted
+from app.features.own.user_limit import UserRates
 from tests.simulation.faults import FAULTS, inflict_some
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.scenario import Conditions, Load, Simulation
@@ -57,7 +57,7 @@ MUTANTS: dict[str, Mutant] = {
     "the users of a tenant share one limit": Mutant(UserRates, "admit", _counts_the_tenant, limited_storm, hint=6),
     "a request that is begun again counts again": Mutant(UserRates, "admit", _counts_each_try, limited_storm, hint=130),
     "a next owner asks the limit about what was admitted": Mutant(
-        Charged, "is_decided", _asks_again, limited_storm, hint=381
+        Admitted, "is_decided", _asks_again, limited_storm, hint=381
     ),
 }
 

@@ -11,7 +11,18 @@ from parley_client.plugins import Kind, PluginError
 
 from tests.plugin_packages import on_the_path, put_package
 from tests.simulation.plugged import check, report
-from tests.simulation.plugin_probes import AT_A_TIME, CLEAN, CONTAINED, ERASED, IN_TIME, PURE, READABLE, SAME, STARTS
+from tests.simulation.plugin_probes import (
+    ADMITTED,
+    AT_A_TIME,
+    CLEAN,
+    CONTAINED,
+    ERASED,
+    IN_TIME,
+    PURE,
+    READABLE,
+    SAME,
+    STARTS,
+)
 from tests.unit.plugins.examples import built, examples
 
 __all__ = ["built", "examples"]
@@ -21,6 +32,7 @@ import asyncio
 import itertools
 import time
 from parley_client.plugins import Engine, Found, Judge, NotReadable, Prompt, RecordFormat, Store, ToolFormat, Feature
+from parley_client.plugins import RateLimited
 
 _times = itertools.count()
 
@@ -72,6 +84,22 @@ class Sleeper(Good):
     def rewrite(self, prompt, decision):
         time.sleep(0.2 * ("4711" in prompt.prompt))
         return prompt
+
+
+class Fickle(Good):
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.left = 30
+
+    async def admit(self, sender):
+        self.left -= 1
+        if self.left < 0:
+            raise RateLimited("too many")
+
+
+class Blind(Good):
+    async def choose(self, question, candidates, earlier):
+        return 2
 
 
 class Fair(Judge):
@@ -167,7 +195,8 @@ blurred = ToolFormat("<call>", " ", "\\n", "", " & ", "</call>", True, "bare", "
 """
 POINTS = {
     Kind.FEATURES: {
-        name.lower(): f"faulty:{name}" for name in ("Good", "Impure", "Gossip", "Fragile", "Stuck", "Sleeper")
+        name.lower(): f"faulty:{name}"
+        for name in ("Good", "Impure", "Gossip", "Fragile", "Stuck", "Sleeper", "Fickle", "Blind")
     },
     Kind.JUDGES: {"fair": "faulty:Fair", "moody": "faulty:Moody"},
     Kind.STORES: {"shelf": "faulty:Shelf", "hoard": "faulty:Hoard", "sieve": "faulty:Sieve"},
@@ -201,6 +230,8 @@ def test_what_keeps_its_promises_passes(name: str) -> None:
         ("fragile", CONTAINED),
         ("stuck", IN_TIME),
         ("sleeper", CLEAN),
+        ("fickle", ADMITTED),
+        ("blind", CONTAINED),
         ("moody", SAME),
         ("hoard", ERASED),
         ("sieve", AT_A_TIME),
@@ -232,6 +263,19 @@ def test_the_examples_of_the_page_pass(name: str, settings: dict[str, Any], tmp_
     if name == "handbook":
         settings = {**settings, "folder": str(tmp_path)}
     (checked,) = check(name, settings, seeds=9)
+    assert checked.broken == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("best_answer", {}),
+        ("homes", {"here": {"region": "eu"}, "homes": {"acme": {"region": "us"}}}),
+        ("user_limit", {"limits": {"*": 3}}),
+    ],
+)
+def test_parleys_own_features_pass(name: str, settings: dict[str, Any]) -> None:
+    (checked,) = check(name, settings, seeds=8)
     assert checked.broken == ()
 
 

@@ -8,13 +8,10 @@ from app.delivery.accepted import Former
 from app.delivery.inflight import Outcome
 from app.features.host import WorkerParts
 from app.features.quota.figures import TenantFigures
-from app.features.quota.tenants import TenantRefusal, Tenants
-from app.features.quota.users import UserRates
+from app.features.quota.tenants import Tenants
 from app.policy.file import Policy
 from app.prices import PriceList
-from app.wire.error import ErrorCode
 from app.wire.event import Plan
-from app.wire.request import Request
 from app.wire.validation import charged_tenant
 from models.served.registry import ModelRegistry, ServedModel
 
@@ -22,13 +19,11 @@ from models.served.registry import ModelRegistry, ServedModel
 class Quota(Feature):
     def __init__(self, tenants: Tenants, prices: PriceList, models: ModelRegistry) -> None:
         self.tenants, self.prices, self.models = tenants, prices, models
-        self.users = UserRates()
 
     @classmethod
     def of(cls, host: WorkerParts) -> Quota:
-        settings, figures = host.settings, TenantFigures(host.now, host.owned, host.settings.partitions)
-        tenants = Tenants(host.policy, figures, region=settings.region, group=settings.worker_group)
-        return cls(tenants, host.prices, host.models)
+        figures = TenantFigures(host.now, host.owned, host.settings.partitions)
+        return cls(Tenants(host.policy, figures), host.prices, host.models)
 
     @property
     def is_on(self) -> bool:
@@ -55,24 +50,16 @@ class Charged(Stage):
         return former.is_admitted
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
-        """Of a tenant of another region, no model, judge or index sees anything."""
         request, tenants = self.run.accepted.request, self._quota.tenants
         model = self._quota.models.find(request.model)
-        if model is None:  # routing refuses it, unless it belongs elsewhere
-            _check(tenants.misplaced(request))
+        if model is None:  # routing refuses it
             return await then(plan)
         names = {*model.names, model.model_version}
-        _check(tenants.refusal(request, names, is_adapter=bool(model.adapter)))
-        _check(self._user_refusal(request))
+        refusal = tenants.refusal(request, names, is_adapter=bool(model.adapter))
+        if refusal is not None:
+            raise RequestRefused(refusal.code, refusal.message)
         tenants.count(charged_tenant(request), self.run.accepted.record.partition, requests=1)
         return await then(plan)
-
-    def _user_refusal(self, request: Request) -> TenantRefusal | None:
-        rule = self._quota.tenants.rule_of(charged_tenant(request))
-        limit = None if rule is None else rule.user_requests_per_min
-        if limit is None or self._quota.users.admit(request.user_id, request.request_id, limit):
-            return None
-        return TenantRefusal(ErrorCode.RATE_LIMITED, f"this user has used its {limit} requests per minute")
 
     def committed(self, outcome: Outcome) -> None:
         """Note the cost of the answer, and count it for its tenant. What was computed for an error has no price, but it
@@ -90,8 +77,3 @@ class Charged(Stage):
         outcome.saved = quota.prices.saved(version, end.usage, default=default, is_cached=is_cached)
         tokens = end.usage.prompt_tokens + end.usage.completion_tokens + outcome.spent
         quota.tenants.count(tenant, partition, tokens=tokens, cost=outcome.cost)
-
-
-def _check(refusal: TenantRefusal | None) -> None:
-    if refusal is not None:
-        raise RequestRefused(refusal.code, refusal.message)

@@ -37,14 +37,13 @@ class TenantRefusal:
 
 
 class Tenants:
-    """The rules of the policy's tenants, with their `figures`, in the deployment of this `region` and `group`."""
+    """The rules of the policy's tenants, with their `figures`."""
 
-    def __init__(self, policy: Policy, figures: TenantFigures, *, region: str = "", group: str = "") -> None:
+    def __init__(self, policy: Policy, figures: TenantFigures) -> None:
         self._rules: dict[str, TenantRule] = {}
         self._named = frozenset[str]()
         self._separates_tenants = False
         self.figures = figures
-        self._here = {"region": region, "group": group}
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
@@ -87,26 +86,14 @@ class Tenants:
         allowed = None if rule is None else rule.adapters if is_adapter else rule.models
         return allowed is None or not {*allowed}.isdisjoint(names)
 
-    def misplaced(self, request: Request) -> TenantRefusal | None:
-        """Why this deployment must not touch the request: its tenant belongs to another region or group."""
-        rule = self.rule_of(charged_tenant(request))
-        if rule is None:
-            return None
-        for name, here in self._here.items():
-            home = getattr(rule, name)
-            if home is not None and home != here:
-                message = f"tenant: its {name} is {home!r}, and this service has {here!r}; send the request there"
-                return TenantRefusal(ErrorCode.INVALID_REQUEST, message)
-        return None
-
     def refusal(self, request: Request, names: Collection[str], *, is_adapter: bool) -> TenantRefusal | None:
         """Why the tenant may not ask for this, now; None if it may. `names` are those of the model that answers."""
         tenant = charged_tenant(request)
         if (foreign := self._foreign(request)) is not None:
             return TenantRefusal(ErrorCode.INVALID_REQUEST, foreign)
-        rule, elsewhere = self.rule_of(tenant), self.misplaced(request)
-        if rule is None or elsewhere is not None:
-            return elsewhere
+        rule = self.rule_of(tenant)
+        if rule is None:
+            return None
         if request.model not in {None, AUTO_MODEL} and not self.may_use(tenant, names, is_adapter=is_adapter):
             what = f"the {'adapter' if is_adapter else 'model'} {request.model}"
             return TenantRefusal(ErrorCode.MODEL_NOT_FOUND, f"model: this tenant may not use {what}")

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from app.features.own.homes import Homes
+from app.features.own.tables import homes_of
 from app.features.quota.figures import MINUTE_MS, TenantFigures
 from app.features.quota.tenants import Tenants
 from app.features.quota.usage_feed import UsageFeed
@@ -36,13 +38,16 @@ class TenantLimits:
         read: Callable[[], Collection[int]],
     ) -> None:
         figures = TenantFigures(lambda: time.time_ns() // 1_000_000, read, partitions, reads_back_ms=MINUTE_MS)
-        self._tenants = Tenants(policy, figures, region=settings.region, group=settings.worker_group)
+        self._tenants = Tenants(policy, figures)
+        self._here = settings.here
+        self._homes = Homes(homes_of(policy, self._here))
         self._feed = UsageFeed(settings, self._tenants)
         self._models = models
         self._partitions = settings.partitions
 
     def use(self, policy: Policy) -> None:
         self._tenants.use(policy)
+        self._homes = Homes(homes_of(policy, self._here))
 
     async def follow(self) -> None:
         """Read `usage` until cancelled."""
@@ -55,6 +60,8 @@ class TenantLimits:
 
     def check(self, request: Request) -> None:
         """Raises `ApiError` if the request's tenant may not ask for this, now."""
+        if (elsewhere := self._homes.refusal(charged_tenant(request))) is not None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, elsewhere, status=403)
         names, is_adapter = self._models.names_of(request.model), self._models.is_adapter(request.model)
         refusal = self._tenants.refusal(request, names, is_adapter=is_adapter)
         if refusal is not None:

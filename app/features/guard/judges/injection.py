@@ -34,7 +34,7 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 
 
 class InjectionJudge:
-    """It needs the worker's embedder, which no plug-in has."""
+    """It needs the worker's embedder, which no judge behind the door has."""
 
     name = INJECTION
     threshold = 0.5

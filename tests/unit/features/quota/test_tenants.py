@@ -266,31 +266,3 @@ def test_budgets_are_those_of_named_tenants_with_one() -> None:
     assert clocked.tenants.budgets() == {"acme": 0.0}
     clocked.figures.count("acme", 0, cost=4.0)
     assert clocked.tenants.budgets() == {"acme": pytest.approx(0.8)}
-
-
-@pytest.mark.parametrize(
-    ("region", "group", "user", "is_refused"),
-    [
-        ("eu", "", "acme/nina", False),
-        ("us", "", "acme/nina", True),
-        ("", "", "acme/nina", True),
-        ("us", "big", "big/tom", False),
-        ("us", "", "big/tom", True),
-        ("us", "big", "omar", True),
-        ("us", "", "omar", False),
-    ],
-)
-def test_tenants_are_served_by_their_region_and_group_only(
-    region: str, group: str, user: str, is_refused: bool
-) -> None:
-    rules = {
-        "acme": TenantRule(region="eu"),
-        "big": TenantRule(region="us", group="big"),
-        "*": TenantRule(region="us", group=""),
-    }
-    figures = TenantFigures(lambda: NOW, lambda: {0}, 1)
-    tenants = Tenants(Policy(tenants=rules), figures, region=region, group=group)
-    request = Request(request_id="r", user_id=user, prompt="x")
-    assert (tenants.misplaced(request) is not None) == is_refused
-    refusal = tenants.refusal(request, {"default"}, is_adapter=False)
-    assert (None if refusal is None else refusal.code) == (ErrorCode.INVALID_REQUEST if is_refused else None)

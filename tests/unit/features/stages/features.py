@@ -8,12 +8,15 @@ from typing import Any, cast
 
 import msgspec
 
+from app.features.admission import Admitting
+from app.features.best_of import BestOf
 from app.features.cache.recordings import ResponseCache
 from app.features.cache.stage import Cache
 from app.features.guard.guard import Guard
 from app.features.guard.masking import Masking
 from app.features.guard.moderation import Moderation
 from app.features.guard.turns import Asker
+from app.features.plugged import PluggedIn
 from app.features.quota.figures import TenantFigures
 from app.features.quota.stage import Quota
 from app.features.quota.tenants import Tenants
@@ -125,3 +128,11 @@ def cache(clock: Callable[[], float] = lambda: 0.0) -> Cache:
 def quota(policy: Policy, models: Sequence[ServedModel]) -> Quota:
     figures = TenantFigures(lambda: ASKED_AT, lambda: [3], 1)
     return Quota(Tenants(policy, figures), PriceList(SETTINGS.prices, policy), ModelRegistry(*models))
+
+
+def best_of(embedder: Any = None) -> BestOf:
+    return BestOf(PluggedIn(embedder=embedder))
+
+
+def admission(policy: Policy) -> Admitting:
+    return Admitting(PluggedIn(policy))

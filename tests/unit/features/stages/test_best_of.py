@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from app.delivery.accepted import Former
-from app.features.best_of import BestOf
 from app.wire.event import Plan, TokenEvent
 from models.embedder import EmbedderError
 from models.interface.generation import FinishReason, Job
@@ -17,7 +16,7 @@ from models.served.registry import ServedModel
 from tables.records import Conversation, KeptTurn, Table
 from tests.unit.answering.bench import ASKED_AT, BenchPartition, Told, answered, same_at_every_cut, stop_at, stopped
 from tests.unit.answering.word_engine import failing, model, words_of
-from tests.unit.features.stages.features import guard, policy_of, quota
+from tests.unit.features.stages.features import best_of, guard, policy_of, quota
 
 
 def _says(job: Job) -> list[str]:
@@ -26,7 +25,7 @@ def _says(job: Job) -> list[str]:
 
 
 async def _best(models: Sequence[ServedModel] = (), **how: Any) -> Told:
-    return await answered(BestOf(None), models=models or [model(says=_says)], **{"best_of": 3, "seed": 1, **how})
+    return await answered(best_of(), models=models or [model(says=_says)], **{"best_of": 3, "seed": 1, **how})
 
 
 async def test_a_request_for_one_answer_has_no_stage() -> None:
@@ -58,7 +57,7 @@ async def test_a_former_owners_choice_is_generated_alone(chosen: int) -> None:
 
 async def test_a_choice_that_is_resumed_goes_on_with_the_same_candidate() -> None:
     async def run(partition: BenchPartition, before: Sequence[TokenEvent]) -> Told:
-        return await answered(BestOf(None), models=[model()], partition=partition, before=before, best_of=4)
+        return await answered(best_of(), models=[model()], partition=partition, before=before, best_of=4)
 
     told = await same_at_every_cut(run)
     assert told.plan.chosen is not None
@@ -69,7 +68,7 @@ async def test_what_is_stopped_while_candidates_are_generated_is_paid_and_not_to
     before, prepare = stop_at(1, reason)
     charged = quota(policy_of(tenants={"acme": {"tokens_per_min": 9999}}), [model()])
     one = model(says=_says, before=before)
-    told = await answered(charged, BestOf(None), models=[one], prepare=prepare, best_of=2, seed=1, tenant="acme")
+    told = await answered(charged, best_of(), models=[one], prepare=prepare, best_of=2, seed=1, tenant="acme")
     assert (told.text, told.plans) == ("", [])
     prompt = len(words_of(one).jobs[0].prompt)
     tokens = charged.tenants.figures.own_minute("acme").tokens
@@ -122,7 +121,7 @@ async def test_a_candidate_like_the_earlier_answers_wins(number: int) -> None:
     partition = BenchPartition()
     turn = KeptTurn("r0", "hi", "earlier words", ASKED_AT - 1)
     partition.put(Table.CONVERSATIONS, Conversation(ASKED_AT - 1, (turn,)), "ann", "default")
-    feature = BestOf(Toward(f"candidate {number}"))  # type: ignore[arg-type]
+    feature = best_of(Toward(f"candidate {number}"))
     told = await answered(feature, models=[model(says=_says)], partition=partition, best_of=3, seed=1)
     assert told.plan.chosen == number
 
@@ -131,7 +130,7 @@ async def test_an_embedder_that_fails_ranks_by_log_probabilities_alone() -> None
     partition = BenchPartition()
     turn = KeptTurn("r0", "hi", "earlier words", ASKED_AT - 1)
     partition.put(Table.CONVERSATIONS, Conversation(ASKED_AT - 1, (turn,)), "ann", "default")
-    broken = BestOf(Toward("", EmbedderError("away")))  # type: ignore[arg-type]
+    broken = best_of(Toward("", EmbedderError("away")))
     told = await answered(broken, models=[model(says=_says)], partition=partition, best_of=3, seed=1)
     assert told.plan.chosen == (await _best()).plan.chosen
 
@@ -143,5 +142,5 @@ async def test_only_the_candidate_that_readers_get_is_judged() -> None:
     for chosen, reason in ((0, FinishReason.FILTERED), (1, FinishReason.STOP)):
         _, moderation = guard(answer={"bad": "block"})
         former = Former(plan=Plan(chosen=chosen), is_replayed=True)
-        told = await answered(moderation, BestOf(None), models=[model(says=says)], former=former, best_of=2, seed=1)
+        told = await answered(moderation, best_of(), models=[model(says=says)], former=former, best_of=2, seed=1)
         assert told.end.finish_reason is reason

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from app.delivery.accepted import Former
-from app.features.best_of import BestOf
 from app.features.cache.recordings import ResponseCache
 from app.features.cache.stage import Cache
 from app.features.tool_rounds import ToolsOverKafka
@@ -29,7 +28,7 @@ from tests.unit.answering.bench import (
     stopped,
 )
 from tests.unit.answering.word_engine import failing, model, saying, words_of
-from tests.unit.features.stages.features import EMAIL, cache, guard, policy_of, quota
+from tests.unit.features.stages.features import EMAIL, best_of, cache, guard, policy_of, quota
 from tests.unit.features.stages.tool_programs import tool_results
 
 DETERMINISTIC: dict[str, Any] = {"seed": 1}
@@ -99,7 +98,7 @@ async def test_the_users_of_a_tenant_share_answers_and_nobody_else_does(
 
 async def test_candidates_and_calls_over_kafka_are_not_repeated() -> None:
     one = model()
-    _, told = await _repeated(cache(), BestOf(None), models=[one], best_of=2)
+    _, told = await _repeated(cache(), best_of(), models=[one], best_of=2)
     assert "cached" not in told.notices
     for _ in range(2):
         partition, tools, feature = BenchPartition(), ToolsOverKafka(SETTINGS), cache()

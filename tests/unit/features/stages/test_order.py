@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from app.answering.stage import Feature
-from app.features.best_of import BestOf
 from app.features.tool_rounds import ToolsOverKafka
 from app.wire.event import TokenEvent
 from models.interface.generation import FinishReason, Job
@@ -30,6 +29,7 @@ from tests.unit.features.stages.features import (
     EMAIL,
     OLD,
     Related,
+    best_of,
     cache,
     guard,
     policy_of,
@@ -90,7 +90,7 @@ def _recall(setup: Setup) -> None:
 
 
 def _best_of(setup: Setup) -> None:
-    setup.features.append(BestOf(None))
+    setup.features.append(best_of())
     setup.fields["best_of"] = 2
 
 

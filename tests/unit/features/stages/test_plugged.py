@@ -8,23 +8,37 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from parley_client.plugins import Kind, PluginError
 
+from app.features.admission import Admitting
+from app.features.best_of import BestOf
 from app.features.plugged import PluggedIn, plugin_families
 from app.plugins.known import check_names
 from app.plugins.running import PluginRoom
 from app.policy.file import Policy, PolicyError
 from app.wire.event import TokenEvent
+from models.embedder import load_embedder
+from models.interface.generation import Job
+from tables.records import Conversation, KeptTurn, Table
 from tests.plugin_packages import on_the_path, put_package
-from tests.unit.answering.bench import BenchPartition, Told, answered, placeholders_in, same_at_every_cut
+from tests.unit.answering.bench import (
+    ASKED_AT,
+    SETTINGS,
+    BenchPartition,
+    Told,
+    answered,
+    placeholders_in,
+    same_at_every_cut,
+)
 from tests.unit.answering.word_engine import model, words_of
 from tests.unit.features.stages.features import EMAIL, guard
 
 SOURCE = """
 import sys
 import threading
-from parley_client.plugins import Feature, Prompt, Refused
+from parley_client.plugins import Feature, NoVectors, Prompt, RateLimited, Refused
 
 
 class Documents(Feature):
@@ -87,6 +101,42 @@ class Idle(Feature):
         pass
 
 
+class Door(Feature):
+    def __init__(self, settings):
+        self.closed_to, self.sent = settings["closed_to"], []
+
+    async def admit(self, sender):
+        self.sent.append(sender)
+        if sender.user_id in self.closed_to:
+            raise RateLimited("come again")
+
+
+class Ranking(Feature):
+    def __init__(self, settings):
+        self.which, self.seen = settings.get("which"), []
+
+    def begin(self, worker):
+        self.worker = worker
+
+    async def choose(self, question, candidates, earlier):
+        self.seen.append((question, candidates, earlier))
+        lengths = [len(one.text) for one in candidates]
+        try:
+            vectors = await self.worker.embed([question])
+        except NoVectors:
+            vectors = []
+        self.vectors = vectors
+        return lengths.index(min(lengths)) if self.which is None else self.which
+
+
+class Unready(Feature):
+    def __init__(self, settings):
+        pass
+
+    def begin(self, worker):
+        raise OSError("no disk")
+
+
 class Wrong(Feature):
     def __init__(self, settings):
         self.how, self.released, self.has_ended = settings["how"], threading.Event(), False
@@ -109,6 +159,7 @@ class Wrong(Feature):
 TEXTS = {"texts": {"why": "Because of the moon."}}
 POINTS = {"documents": "example:Documents", "loud": "example:Loud", "wrong": "example:Wrong", "gone": "nowhere:X"}
 POINTS |= {"near": "example:Near", "left": "example:Meeting", "right": "example:Meeting", "idle": "example:Idle"}
+POINTS |= {"door": "example:Door", "ranking": "example:Ranking", "unready": "example:Unready"}
 
 
 @pytest.fixture(autouse=True)
@@ -162,8 +213,61 @@ async def test_a_method_that_is_left_out_is_not_called() -> None:
     feature = plugged(idle={})
     told = await answered(feature)
     feature.forget("ann")
-    assert told.plan.plugins == {"idle": None}
+    assert told.plan.plugins is None
     assert feature.on["idle"].room._loop is None
+
+
+async def test_one_that_admits_sees_no_words_and_is_asked_before_all_others() -> None:
+    feature = plugged(door={"closed_to": ["bob"]}, documents=TEXTS)
+    asked: dict[str, Any] = {"models": [model()], "prompt": "why, bob?", "priority": "batch"}
+    told = [await answered(Admitting(feature), feature, user_id=user, **asked) for user in ("ann", "bob")]
+    door, documents = (feature.on[name].feature for name in ("door", "documents"))
+    assert [one.code for one in told] == [None, "rate_limited"]
+    assert list(told[0].plan.plugins or {}) == ["documents"]
+    assert [one.user_id for one in documents.asked] == ["ann"]  # type: ignore[attr-defined]
+    assert [(one.user_id, one.priority) for one in door.sent] == [("ann", "batch"), ("bob", "batch")]  # type: ignore[attr-defined]
+    assert "why" not in str(door.sent)  # type: ignore[attr-defined]
+
+
+async def test_what_was_admitted_is_not_asked_about_by_the_next_owner() -> None:
+    whole = await answered(plugged())
+    closed = plugged(door={"closed_to": ["ann"]})
+    assert (await answered(Admitting(closed), closed, before=whole.events[:2])).text == whole.text
+
+
+async def test_one_of_the_policy_chooses_instead_of_parleys_own() -> None:
+    def says(job: Job) -> list[str]:
+        return ["word"] * (3 - (job.sampling.seed >> 32))
+
+    feature = plugged(ranking={})
+    partition = BenchPartition()
+    turn = KeptTurn("r0", "hi", f"write to {EMAIL.value}", ASKED_AT - 1)
+    partition.put(Table.CONVERSATIONS, Conversation(ASKED_AT - 1, (turn,)), "ann", "default")
+    how: dict[str, Any] = {"models": [model(says=says)], "best_of": 3, "seed": 1, "prompt": f"why {EMAIL.value}?"}
+    told = await answered(feature, BestOf(feature), *guard(pii="mask"), partition=partition, **how)
+    assert told.plan.chosen == 2
+    own: Any = feature.on["ranking"].feature
+    ((question, candidates, earlier),) = own.seen
+    assert [one.text for one in candidates] == ["wordwordword", "wordword", "word"]
+    assert (EMAIL.value in question + earlier[0], len(placeholders_in(question + earlier[0]))) == (False, 2)
+    assert own.vectors == []
+
+
+@pytest.mark.parametrize("which", [-1, 2, "first"])
+async def test_one_that_chooses_nothing_ends_that_request(which: Any) -> None:
+    feature = plugged(ranking={"which": which})
+    told = await answered(BestOf(feature), best_of=2, seed=1)
+    assert told.end.error is not None
+    assert (told.code, told.end.error.message) == ("engine_error", "the plug-in ranking chose none of 2 answers")
+
+
+async def test_it_gets_vectors_of_the_workers_embedder_on_its_own_thread() -> None:
+    embedder = load_embedder(SETTINGS.embedder)
+    feature = PluggedIn(Policy(plugins={"ranking": {}}), embedder)
+    await answered(BestOf(feature), best_of=2, seed=1)
+    own: Any = feature.on["ranking"].feature
+    assert np.linalg.norm(own.vectors, axis=1) == pytest.approx([1.0])
+    embedder.close()
 
 
 async def test_the_system_message_of_a_request_stays() -> None:
@@ -254,11 +358,12 @@ def test_a_raw_prompt_has_no_plug_in() -> None:
 @pytest.mark.parametrize(
     ("tables", "words"),
     [
+        ({"unready": {}}, "does not start: OSError: no disk; check its settings"),
         ({"gone": {}}, "example 1.0 (parley.features: nowhere:X) cannot be loaded: ModuleNotFoundError"),
         ({"documents": {}}, "does not start: KeyError: 'texts'; check its settings"),
         (
             {"other": {}},
-            "no installed package has 'other' (parley.features); there are: documents, gone, idle, left, loud, near,",
+            "no installed package has 'other' (parley.features); there are: best_answer, documents, door, gone,",
         ),
     ],
 )
@@ -281,9 +386,9 @@ async def test_a_policy_brings_takes_and_keeps_them() -> None:
     assert await feature.prepare(Policy(plugins={"documents": TEXTS})) is None
     change = await feature.prepare(Policy(plugins={"documents": TEXTS, "loud": {}}))
     assert change is not None
-    assert list(feature.on) == ["documents"]
+    assert list(feature.on) == ["documents", "best_answer"]
     change.apply()
-    assert (feature.on["documents"], list(feature.on)) == (kept, ["documents", "loud"])
+    assert (feature.on["documents"], list(feature.on)) == (kept, ["documents", "loud", "best_answer"])
     with pytest.raises(PolicyError):
         await feature.prepare(Policy(plugins={"gone": {}}))
     last = await feature.prepare(Policy())

@@ -17,7 +17,18 @@ from tests.unit.answering.bench import SETTINGS, WEATHER, BenchPartition, Told, 
 from tests.unit.answering.runs import run_and_stage_of
 from tests.unit.answering.word_engine import failing, model, words_of
 from tests.unit.delivery.inflight_requests import inflight_of, outcome_of
-from tests.unit.features.stages.features import OLD, Finds, Judges, Related, guard, policy_of, quota, recall, routing
+from tests.unit.features.stages.features import (
+    OLD,
+    Finds,
+    Judges,
+    Related,
+    admission,
+    guard,
+    policy_of,
+    quota,
+    recall,
+    routing,
+)
 
 PRICES = {"default": {"prompt": 1.0, "answer": 2.0}}
 
@@ -56,8 +67,9 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 async def test_of_a_request_that_is_refused_no_model_judge_or_index_sees_anything(name: str) -> None:
     rule, fields, code = REFUSED[name]
     finds, judges, related, one = Finds(), Judges(), Related(OLD), model()
-    charged = quota(policy_of(tenants={"acme": rule, "*": {"requests_per_min": 9}}), [one])
-    features = [charged, *guard(finds, judges, pii="mask", prompt={"bad": "block"}), recall(related)]
+    policy = policy_of(tenants={"acme": rule, "*": {"requests_per_min": 9}})
+    charged = quota(policy, [one])
+    features = [admission(policy), charged, *guard(finds, judges, pii="mask", prompt={"bad": "block"}), recall(related)]
     told = await answered(*features, models=[one], tenant="acme", recall=1, prompt="bad", **fields)
     assert told.code == code
     assert (finds.texts, judges.texts, related.queries, words_of(one).jobs) == ([], [], [], [])
@@ -67,23 +79,25 @@ async def test_of_a_request_that_is_refused_no_model_judge_or_index_sees_anythin
 
 
 async def test_a_user_has_its_own_limit_beside_its_tenants() -> None:
-    one = quota(policy_of(tenants={"acme": {"user_requests_per_min": 2, "requests_per_min": 9}}), [model()])
-    codes = [(await answered(one, tenant="acme", request_id=f"r{number}")).code for number in range(3)]
+    policy = policy_of(tenants={"acme": {"user_requests_per_min": 2, "requests_per_min": 9}})
+    one, users = quota(policy, [model()]), admission(policy)
+    codes = [(await answered(one, users, tenant="acme", request_id=f"r{number}")).code for number in range(3)]
     assert codes == [None, None, "rate_limited"]
     assert _minute(one).requests == 2
     whole = await answered(tenant="acme")
-    resumed = await answered(one, before=whole.events[:2], tenant="acme")
+    resumed = await answered(one, users, before=whole.events[:2], tenant="acme")
     assert resumed.end.finish_reason is FinishReason.LENGTH, "what has begun is not refused"
 
 
 async def test_what_a_former_owner_has_admitted_stays_admitted_and_counts_once() -> None:
-    one = quota(policy_of(tenants={"acme": {"requests_per_min": 0, "region": "elsewhere"}}), [model()])
-    told = await answered(one, former=former_of([]), tenant="acme")
+    policy = policy_of(tenants={"acme": {"requests_per_min": 0, "region": "elsewhere"}})
+    one, homes = quota(policy, [model()]), admission(policy)
+    told = await answered(one, homes, former=former_of([]), tenant="acme")
     assert told.code == "invalid_request"  # its record was in the log, but no owner had begun it
     whole = await answered(tenant="acme")
-    resumed = await answered(one, before=whole.events[:2], tenant="acme")
+    resumed = await answered(one, homes, before=whole.events[:2], tenant="acme")
     assert (resumed.text, resumed.end.finish_reason) == (whole.text, FinishReason.LENGTH)
-    planned = await answered(one, former=_with_plan(Plan(flagged=("bad",))), tenant="acme")
+    planned = await answered(one, homes, former=_with_plan(Plan(flagged=("bad",))), tenant="acme")
     assert planned.end.finish_reason is FinishReason.LENGTH
     assert _minute(one).requests == 0
 

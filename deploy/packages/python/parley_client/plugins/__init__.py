@@ -11,9 +11,19 @@ sender shall read.
 
 from parley_client.plugins.discovery import Kind, Plugin, PluginError, installed
 from parley_client.plugins.engines import Engine, EngineJob
-from parley_client.plugins.features import Answered, Asked, Decision, Feature, Prompt
+from parley_client.plugins.features import (
+    Answered,
+    Asked,
+    Candidate,
+    Decision,
+    Feature,
+    NoVectors,
+    Prompt,
+    Sender,
+    Worker,
+)
 from parley_client.plugins.judges import Judge, NoVerdict, turn
-from parley_client.plugins.limits import BOUND_S, MOST_DECISION_BYTES, Refused
+from parley_client.plugins.limits import BOUND_S, MOST_DECISION_BYTES, RateLimited, Refused
 from parley_client.plugins.record_formats import NotReadable, RecordFormat
 from parley_client.plugins.stores import Found, Search, Store, StoreOptions
 from parley_client.plugins.tool_formats import ToolFormat
@@ -23,6 +33,7 @@ __all__ = [
     "MOST_DECISION_BYTES",
     "Answered",
     "Asked",
+    "Candidate",
     "Decision",
     "Engine",
     "EngineJob",
@@ -30,17 +41,21 @@ __all__ = [
     "Found",
     "Judge",
     "Kind",
+    "NoVectors",
     "NoVerdict",
     "NotReadable",
     "Plugin",
     "PluginError",
     "Prompt",
+    "RateLimited",
     "RecordFormat",
     "Refused",
     "Search",
+    "Sender",
     "Store",
     "StoreOptions",
     "ToolFormat",
+    "Worker",
     "installed",
     "turn",
 ]

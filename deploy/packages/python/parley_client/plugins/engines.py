@@ -47,3 +47,4 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """No answer is under way any more."""
+        return

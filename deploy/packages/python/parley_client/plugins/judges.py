@@ -50,3 +50,4 @@ class Judge(Protocol):
 
     async def close(self) -> None:
         """The worker ends, or the policy has another judge."""
+        return

@@ -10,3 +10,7 @@ MOST_DECISION_BYTES = 64 << 10
 
 class Refused(Exception):  # noqa: N818 - no failure: it is what the sender reads
     """The request ends as `invalid_request`, with this message of one line."""
+
+
+class RateLimited(Refused):
+    """The request ends as `rate_limited`: its sender may try again later."""

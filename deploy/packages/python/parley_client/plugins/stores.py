@@ -78,6 +78,7 @@ class Store(Protocol):
 
     async def open(self) -> None:
         """Make the collection if it is missing; called again after each failure of another call."""
+        return
 
     async def upsert(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write the rows; one with the same `turn_id` is replaced. They are there when this returns."""
@@ -107,3 +108,4 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Nothing is called any more."""
+        return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from app.features.quota.users import UserRates
+from app.features.own.user_limit import UserRates
 
 
 class Bench:

@@ -1,4 +1,4 @@
-"""How many requests each user has had admitted in the last minute.
+"""The limit of each user of a tenant: how many requests they have had admitted in the last minute.
 
 A user is one partition, and so one worker, which counts alone and at once. It counts in memory: after a take-over the
 next owner begins with nothing, so a user may have up to twice the limit in the minute around it. A worker that loses
@@ -8,9 +8,32 @@ the partition and has it back decides again about requests of which nothing was 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from parley_client.plugins import Feature, RateLimited, Sender
 
 _MINUTE_S = 60.0
+
+
+class UserLimit(Feature):
+    """Its setting is `limits`: the requests per minute of each user of a tenant, by the tenant's name, None for no
+    limit. "*" is everybody else.
+    """
+
+    blocks = False
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._limits: dict[str, int | None] = dict(settings["limits"])
+        self.rates = UserRates()
+
+    async def admit(self, sender: Sender) -> None:
+        limit = self._limits.get(sender.tenant or "", self._limits.get("*"))
+        if limit is not None and not self.rates.admit(sender.user_id, sender.request_id, limit):
+            raise RateLimited(f"this user has used its {limit} requests per minute")
+
+    def figures(self) -> Mapping[str, float]:
+        return {"users": len(self.rates)}
 
 
 class UserRates:
