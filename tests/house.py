@@ -39,11 +39,11 @@ LIMITS = {
 def figures() -> dict[str, int]:
     rooms = _listed(*ROOMS)
     return {
-        "lines of the product": 80_751lines(_listed(*PRODUCT)),
+        "lines of the product": _lines(_listed(*PRODUCT)),
         "files of the product": len(_listed(*PRODUCT)),
         "lines of packages beside it": _lines(_listed(*BESIDE)),
         "lines of the core": _lines(_listed(*CORE)),
-        "lines of the tests": 105_022lines(_listed("tests/*.py")),
+        "lines of the tests": _lines(_listed("tests/*.py")),
         "words of documents written by hand": sum(
             len((ROOT / name).read_text().split()) for name in _listed("*.md") if name not in GENERATED
         ),
