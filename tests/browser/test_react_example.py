@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import BrowserContext, Page, Request, expect
+from playwright.async_api import BrowserContext, Page, Request, Route, expect
 
 from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
@@ -74,6 +74,12 @@ async def kept(gateway: GatewayProcess, request_id: str) -> dict[str, Any]:
         return answer
 
 
+async def short(route: Route) -> None:
+    """Whatever the answer, it is five tokens long."""
+    body = route.request.post_data_json
+    await (route.fallback() if body is None else route.continue_(post_data={**body, "max_tokens": 5}))
+
+
 async def test_stop_ends_the_answer_at_the_worker_also_after_a_reload(
     context: BrowserContext, origin: str, allowing: GatewayProcess, worker: WorkerProcess
 ) -> None:
@@ -110,6 +116,50 @@ async def test_the_next_question_has_the_turn_before_and_regenerate_answers_anew
     last = await page.locator(ANSWER).last.get_attribute("id") or ""
     tokens = [(await kept(allowing, one))["usage"]["prompt_tokens"] for one in (first, again, last)]
     assert tokens[0] == tokens[1] < tokens[2]
+
+
+async def answered(page: Page, questions: list[str]) -> str:
+    """The id of the last answer, once these are the questions and it is over."""
+    await expect(page.locator("article[data-role=user]")).to_have_text(questions)
+    await expect(page.locator(ANSWER)).to_have_count(len(questions), timeout=LONG_MS)
+    await wait_ready(page)
+    return await page.locator(ANSWER).last.get_attribute("id") or ""
+
+
+async def test_versions_are_walked_and_what_is_asked_goes_behind_the_one_that_is_seen(
+    context: BrowserContext, origin: str, allowing: GatewayProcess, worker: WorkerProcess
+) -> None:
+    page = await opened(context, origin, allowing, "versions")
+    await page.route("**/v1/requests?*", short)
+    count = page.get_by_label("Versions").locator("span")
+    await ask(page, "one")
+    first = await answered(page, ["one"])
+    await page.get_by_role("button", name="Regenerate").click()
+    await expect(count).to_have_text("2/2")
+    await page.get_by_role("button", name="Edit").click()
+    await ask(page, "uno, and more words than before")
+    await expect(count).to_have_text("3/3")
+    edited = await answered(page, ["uno, and more words than before"])
+    await ask(page, "two")
+    behind_edited = await answered(page, ["uno, and more words than before", "two"])
+    for left in ("2/3", "1/3"):
+        await page.get_by_role("button", name="Earlier version").click()
+        await expect(count).to_have_text(left)
+    await ask(page, "three")
+    behind_first = await answered(page, ["one", "three"])
+    await page.reload()
+    await expect(page.locator(f"article[id='{first}']")).to_have_text((await kept(allowing, first))["text"])
+    await page.get_by_role("button", name="Later version").click()
+    await expect(count).to_have_text("2/3")
+    await page.get_by_role("button", name="Later version").click()
+    assert await answered(page, ["uno, and more words than before", "two"]) == behind_edited
+    await page.get_by_role("button", name="Edit").last.click()
+    await ask(page, "three")
+    await expect(count).to_have_text(["3/3", "2/2"])
+    behind_other = await answered(page, ["uno, and more words than before", "three"])
+    short_one, long_one = [(await kept(allowing, one))["usage"]["prompt_tokens"] for one in (first, edited)]
+    lengths = [(await kept(allowing, one))["usage"]["prompt_tokens"] for one in (behind_first, behind_other)]
+    assert lengths[1] - lengths[0] == long_one - short_one, "each has read the version that was seen, and no other"
 
 
 async def test_a_worker_dies_the_page_is_loaded_again_and_a_second_tab_shows_the_same(

@@ -144,7 +144,7 @@ def ai_sdk(consumer: Path) -> None:
             link.symlink_to(source)
 
 
-def test_a_chat_of_the_ai_sdk_regenerates_by_forks_and_replaces(
+def test_a_chat_of_the_ai_sdk_replaces_what_it_asks_again(
     consumer: Path, gateway: GatewayProcess, workers: Workers
 ) -> None:
     ai_sdk(consumer)
@@ -155,32 +155,29 @@ def test_a_chat_of_the_ai_sdk_regenerates_by_forks_and_replaces(
     ids = {name: sent[name]["request_id"] for name in sent}
     (_, one), (_, first), (_, two), (_, second) = steps["asked"]["shown"]
     assert (one, two, second) == ("one", "two", ids["asked"])
-    fork = {"conversation_id": "ai-chat", "request_id": second, "index": 0}
-    assert sent["again"].items() >= {"from": fork, "replaces": [second]}.items()
-    assert sent["again"]["conversation_id"].startswith("ai-chat~")
-    assert "messages" not in sent["again"]
+    assert {one["conversation_id"] for one in sent.values() if one["conversation_id"].startswith("ai-chat")} == {
+        "ai-chat"
+    }
+    assert all("from" not in one for one in sent.values()), "the messages of the page are the whole context"
+    assert sent["again"].items() >= {"messages": 3, "replaces": [second]}.items()
     assert steps["again"]["shown"] == [
         ["user", "one"],
         ["assistant", first],
         ["user", "two"],
         ["assistant", ids["again"]],
     ]
-    fork = {"conversation_id": "ai-chat", "request_id": first, "index": 0}
-    assert sent["first again"].items() >= {"from": fork, "replaces": [first, ids["again"]]}.items()
+    assert sent["first again"].items() >= {"messages": 1, "replaces": [first, ids["again"]]}.items()
     assert steps["first again"]["shown"] == [["user", "one"], ["assistant", ids["first again"]]]
-    assert (
-        sent["edited"].items()
-        >= {"messages": 1, "replaces": [ids["first again"]], "conversation_id": "ai-chat"}.items()
-    )
+    assert sent["edited"].items() >= {"messages": 1, "replaces": [ids["first again"]]}.items()
     assert steps["edited"]["shown"] == [["user", "uno"], ["assistant", ids["edited"]]]
-    reloaded = sent["again after a reload"]
-    assert reloaded["from"]["request_id"] == ids["edited"]
-    assert reloaded["replaces"] == [ids["edited"]]
-    # Nobody knows which answer that replaces: it is asked by what is shown.
-    assert sent["without an id after a reload"].items() >= {"messages": 1, "conversation_id": "ai-chat"}.items()
-    assert versions == [first, ids["first again"], ids["edited"], ids["again after a reload"]]
+    assert sent["behind the first one"]["messages"] == 3
+    assert sent["the first one again"]["replaces"] == [first, ids["behind the first one"]]
+    assert sent["again after a reload"]["replaces"] == [ids["the first one again"]]
+    # Nobody knows which answer that replaces.
+    assert "replaces" not in sent["without an id after a reload"]
+    versions_of_one = ("first again", "edited", "the first one again", "again after a reload")
+    assert versions == [first, *(ids[name] for name in versions_of_one)]
     for name in ("forgotten", "with instructions"):
-        assert "from" not in sent[name]
         assert len(sent[name]["replaces"]) == 1
         assert steps[name]["shown"][-1] == ["assistant", ids[name]]
     assert sent["interrupts"]["while_busy"] == "interrupt"

@@ -4,20 +4,20 @@
  *   const transport = new ParleyChatTransport({ url: 'https://parley.example', key })
  *   useChat({ id: chatId, messages: stored, transport, resume: true })
  *
- * The messages of the page are the whole context of each request, and the chat's id is the conversation. Another answer
- * (`regenerate`) is a copy of the conversation from the worker (`from`), as long as that remembers the question; it
- * replaces the earlier one, and so does an edited message, in searches as on the page. `stop` ends the answer at the
- * worker; with a message right behind it, that one interrupts it (`while_busy`). A page that is loaded again, or another
- * tab, reads the answer from its beginning.
+ * The messages of the page are the whole context of each request, and the chat's id is the conversation: so an answer
+ * has read what the page shows, whichever versions these are. Another answer (`regenerate`) and an edited message replace
+ * what they take the place of, in searches as on the page. `stop` ends the answer at the worker; with a message right
+ * behind it, that one interrupts it (`while_busy`). A page that is loaded again, or another tab, reads the answer from
+ * its beginning.
  */
 
 import type { ChatTransport, UIMessage, UIMessageChunk } from 'ai'
-import { type Ask, type Following, type Fork, type Message, Parley } from './client.js'
+import { type Ask, type Following, type Message, Parley } from './client.js'
 import { AnswerFailedError } from './errors.js'
 import type { Options } from './http.js'
 import { newRequestId } from './ids.js'
 import type { ToolCall, Update } from './reader.js'
-import { forkOf, versionId } from './versions.js'
+import { MOST_REPLACED, versionId } from './versions.js'
 
 /** Which request of a chat is being answered. The default is the browser's storage, which its tabs share. */
 export interface Requests {
@@ -41,7 +41,7 @@ export class ParleyChatTransport<UI_MESSAGE extends UIMessage = UIMessage> imple
   readonly #body: Ask
   readonly #requests: Requests
   readonly #open = new Map<string, number>()
-  /** The requests that answer the messages of the user, in their order, by chat: those that this page has sent. */
+  /** The requests that answer the messages of the user, in their order, by chat, as far as this page has seen them. */
   readonly #asked = new Map<string, Map<string, string>>()
   /** The answer that was stopped last and is not cancelled yet, by chat. */
   readonly #stopped = new Map<string, { requestId: string; timer: ReturnType<typeof setTimeout> }>()
@@ -54,73 +54,47 @@ export class ParleyChatTransport<UI_MESSAGE extends UIMessage = UIMessage> imple
 
   sendMessages: ChatTransport<UI_MESSAGE>['sendMessages'] = async ({ trigger, chatId, messages, messageId, abortSignal, body }) => {
     const question = messages.findLast(({ role }) => role === 'user')?.id ?? ''
-    const isAgain = trigger === 'regenerate-message'
-    const asked = this.#replaced(chatId, question)
-    const of = asked[0] ?? (isAgain ? messageId : undefined)
-    const from = isAgain && of !== undefined ? await this.#from(of, messages) : null
-    const replaces = asked.length || !from ? asked : [from.request_id]
-    const about: Ask = { ...this.#body, ...body, ...(replaces.length ? { replaces } : {}) }
-    let requestId = from && versionId('again', from.request_id)
-    if (from && requestId) {
-      await this.#send(chatId, requestId, { ...about, from, conversation_id: forkOf(chatId) }, abortSignal)
-      if (!(await this.#begins(requestId, abortSignal))) requestId = null
+    const kind = trigger === 'regenerate-message' ? 'again' : 'edit'
+    const answered = kind === 'again' && messageId !== question ? messageId : undefined
+    const { replaces = this.#replaced(chatId, question, answered), ...fields }: Ask = { ...this.#body, ...body }
+    const requestId = replaces[0] === undefined ? newRequestId() : versionId(kind, replaces[0])
+    const stopped = this.#stopped.get(chatId)
+    const interrupts = stopped !== undefined && !this.#open.has(stopped.requestId)
+    const ask: Ask = {
+      ...(interrupts ? { while_busy: 'interrupt' } : {}),
+      ...fields,
+      ...(replaces.length ? { replaces } : {}),
+      messages: messages.flatMap(messagesOf),
+      conversation_id: chatId,
+      request_id: requestId,
     }
-    requestId ??= await this.#sendWhole(chatId, about, messages, abortSignal)
-    this.#askedIn(chatId).set(question, requestId)
+    // Known before it is sent: a page that is loaded again in between finds it.
+    await this.#requests.set(chatId, requestId)
+    await this.#parley.ask(ask, { signal: abortSignal })
+    if (interrupts && ENDS.has(ask.while_busy ?? '')) clearTimeout(stopped.timer)
+    this.#note(chatId, messages, question, requestId)
     return this.#stream(chatId, requestId, abortSignal)
   }
 
-  /** Send what the page shows. */
-  async #sendWhole(chatId: string, about: Ask, messages: UIMessage[], signal?: AbortSignal): Promise<string> {
-    const requestId = newRequestId()
-    const stopped = this.#stopped.get(chatId)
-    const interrupts = stopped !== undefined && !this.#open.has(stopped.requestId)
-    const rule: Ask = interrupts ? { while_busy: 'interrupt' } : {}
-    const ask: Ask = { ...rule, ...about, messages: messages.flatMap(messagesOf), conversation_id: chatId }
-    await this.#send(chatId, requestId, ask, signal)
-    if (interrupts && ENDS.has(ask.while_busy ?? '')) clearTimeout(stopped.timer)
-    return requestId
-  }
-
-  async #send(chatId: string, requestId: string, ask: Ask, signal?: AbortSignal): Promise<void> {
-    // Known before it is sent: a page that is loaded again in between finds it.
-    await this.#requests.set(chatId, requestId)
-    await this.#parley.ask({ ...ask, request_id: requestId }, { signal })
-  }
-
-  #askedIn(chatId: string): Map<string, string> {
+  /** What the page shows, up to this question, which this request answers. */
+  #note(chatId: string, messages: UIMessage[], question: string, requestId: string): void {
     const asked = this.#asked.get(chatId) ?? new Map<string, string>()
     this.#asked.set(chatId, asked)
-    return asked
-  }
-
-  /** The requests that have answered this message before, and those behind it: it takes their place. */
-  #replaced(chatId: string, question: string): string[] {
-    const asked = this.#askedIn(chatId)
-    const at = [...asked.keys()].indexOf(question)
-    const later = at < 0 ? [] : [...asked].slice(at)
-    for (const [id] of later) asked.delete(id)
-    return later.map(([, requestId]) => requestId)
-  }
-
-  /** Where another answer to a request begins; instructions are not remembered, so with some it begins nowhere. */
-  async #from(of: string, messages: UIMessage[]): Promise<Fork | null> {
-    if (messages.some(({ role }) => role === 'system')) return null
-    const known = await this.#parley.peek(of).catch(() => null)
-    return known && { conversation_id: known.conversation_id, request_id: of, index: 0 }
-  }
-
-  /** Whether the worker still remembers the question. */
-  async #begins(requestId: string, signal?: AbortSignal): Promise<boolean> {
-    try {
-      for await (const { event } of this.#parley.follow(requestId, { signal })) {
-        if (event.type !== 'notice') return event.error?.code !== 'invalid_request'
-      }
-    } catch (error) {
-      // Who has stopped it has its stream, which ends it at the worker.
-      if (!(error instanceof AnswerFailedError) && !signal?.aborted) throw error
+    for (const [at, { role, id }] of messages.entries()) {
+      const before = messages[at - 1]
+      if (role === 'assistant' && before?.role === 'user') asked.set(before.id, id)
     }
-    return true
+    const known = [...asked.keys()]
+    for (const later of asked.has(question) ? known.slice(known.indexOf(question)) : []) asked.delete(later)
+    asked.set(question, requestId)
+  }
+
+  /** The requests that have answered this message before, the one that is seen first, and those behind it. */
+  #replaced(chatId: string, question: string, seen?: string): string[] {
+    const asked = [...(this.#asked.get(chatId) ?? [])]
+    const at = asked.findIndex(([id]) => id === question)
+    const later = at < 0 ? [] : asked.slice(at).map(([, requestId]) => requestId)
+    return [...new Set(seen === undefined ? later : [seen, ...later])].slice(0, MOST_REPLACED)
   }
 
   reconnectToStream: ChatTransport<UI_MESSAGE>['reconnectToStream'] = async ({ chatId, abortSignal }) => {

@@ -20,7 +20,8 @@ export interface Turn {
 }
 
 const MARK = /~[0-9a-f]{8}$/
-const MOST_REPLACED = 100
+/** As many as a request may name. */
+export const MOST_REPLACED = 100
 const LETTERS = { again: 'r', edit: 'e' } as const
 
 /** The first one of all versions of a conversation. */
