@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,30 @@ async def test_the_page_says_for_what_an_answer_waits_and_others_pass_it(
     await expect(note).to_have_text("Your question waits for its time.", timeout=LONG_MS)
     await expect(page.locator("article")).to_have_attribute("data-state", "length", timeout=LONG_MS)
     await expect(note).not_to_be_visible()
+    # The other two, as a worker that this one is not would write them.
+    async with Client(gateway.settings) as client:
+        for kind, told in (
+            ("tool", "Your answer waits for a tool; it goes on when that has answered."),
+            ("answer", "Your answer waits for another one."),
+            ("a kind of a later version", "Your answer waits, and goes on by itself."),
+        ):
+            await page.unroute("**/v1/requests?*")
+            await page.route("**/v1/requests?*", waits(client, kind))
+            await page.get_by_role("button", name="New").first.click()
+            await say(page, "What is it now?")
+            await expect(note).to_have_text(told, timeout=LONG_MS)
+
+
+def waits(client: Client, kind: str) -> Callable[[Route], Awaitable[None]]:
+    async def asked(route: Route) -> None:
+        body = route.request.post_data_json
+        notice = {"code": "waiting", "message": "", "details": {"kind": kind, "wait_id": "one", "name": "look_up"}}
+        about = {"request_id": body["request_id"], "conversation_id": body["conversation_id"], "user_id": "wanda"}
+        about |= {"type": "notice", "index": 0, "epoch": 0, "timestamp": int(time.time() * 1000)}
+        await client.send("tokens", {**about, "notice": notice}, "wanda")
+        await route.fulfill(status=202, json={"request_id": body["request_id"]})
+
+    return asked
 
 
 @pytest.mark.usefixtures("worker")

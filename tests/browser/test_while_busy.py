@@ -145,6 +145,36 @@ async def test_what_is_queued_is_there_after_a_reload(context: BrowserContext, g
     await expect(page.locator("article.live")).to_have_count(0, timeout=LONG_MS)
 
 
+async def test_a_message_that_is_typed_while_the_page_loads_stands_behind_those_that_run(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "lena")
+    await at_length(page)
+    await say(page, "tell me a long story")
+    await words(page, 3)
+    loading, may_load = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        loading.set()
+        await may_load.wait()
+        await route.continue_()
+
+    await page.route("**/v1/conversations/*", hold)
+    await page.reload()
+    await loading.wait()
+    await say(page, "and a second one")
+    await expect(page.get_by_label("Message")).to_have_value("")
+    may_load.set()
+    for _ in ("as it is sent", "as it is read again"):
+        await expect(page.locator(".prompt")).to_have_text(["tell me a long story", "and a second one"])
+        await expect(page.locator("article.queued")).to_have_count(1)
+        await page.reload()
+    await expect(page.locator("article.live")).to_have_count(2)
+    for left in (1, 0):
+        await page.keyboard.press("Escape")
+        await expect(page.locator("article.live")).to_have_count(left, timeout=LONG_MS)
+
+
 async def test_twenty_messages_in_a_second_are_asked_once_each_in_their_order(
     context: BrowserContext, gateway: GatewayProcess
 ) -> None:

@@ -176,7 +176,7 @@ document.addEventListener('keydown', (event) => {
   else if (event.altKey && event.code === 'KeyN') (event.preventDefault(), byId('new').click())
 })
 onNews((news) => {
-  if (news.kind === 'asked') talk.join(news.running)
+  if (news.kind === 'asked') void talk.loaded.then(() => talk.join(news.running))
   if (news.kind === 'erased') leave()
   else if (news.kind === 'deleted') (list.drop(news.conversationId), leave(news.conversationId))
   else void list.refresh()

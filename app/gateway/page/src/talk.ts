@@ -56,6 +56,8 @@ export class Talk {
   private sending: Promise<unknown> = Promise.resolve()
   /** Those that may have arrived although no reply came: sent again under the same id, one is asked once. */
   private unsure: Running[] = []
+  /** Over once the turns are shown, or cannot be: only then is it known behind which one a message comes. */
+  loaded: Promise<unknown> = Promise.resolve()
   private leaving = new AbortController()
   private reading = new Reading(this.leaving.signal)
   private readonly list = byId('turns')
@@ -71,7 +73,13 @@ export class Talk {
     this.latest.addEventListener('click', () => (this.toEnd(), byId('prompt').focus()))
   }
 
-  async open(conversationId: string): Promise<void> {
+  open(conversationId: string): Promise<void> {
+    const loading = this.load(conversationId)
+    this.loaded = loading.catch(() => undefined)
+    return loading
+  }
+
+  private async load(conversationId: string): Promise<void> {
     this.leaving.abort()
     this.leaving = new AbortController()
     this.reading = new Reading(this.leaving.signal)
@@ -98,20 +106,22 @@ export class Talk {
     const failed = failures().filter((one) => rootOf(one.conversationId) === this.conversationId && !answered.has(one.requestId))
     const placeBefore = (at: number): void => {
       for (let one = failed[0]; one && one.askedAt < at; one = failed[0]) {
-        // What was asked while the turns were on their way is shown already.
-        if (!this.find(one.requestId)) this.place(one.prompt, ShownAnswer.ofFailed(one))
+        this.place(one.prompt, ShownAnswer.ofFailed(one))
         failed.shift()
       }
     }
     for (const turn of turns) {
       placeBefore(askedAt(turn))
-      if (!this.find(turn.request_id)) this.place(turn.prompt, ShownAnswer.of(turn))
+      this.place(turn.prompt, ShownAnswer.of(turn))
     }
     placeBefore(Infinity)
   }
 
   /** Ask something new. */
   async ask(prompt: string, whileBusy: when.WhileBusy): Promise<void> {
+    const { conversationId } = this
+    for (let loaded; loaded !== this.loaded; ) await (loaded = this.loaded)
+    if (this.conversationId !== conversationId) return this.send(prompt, conversationId, { prompt }, newId())
     const { end, versionId } = this
     const isBusy = this.live(versionId).length > 0
     const relation: Relation | undefined = this.turns.isForked && end ? { kind: 'after', of: end.requestId } : undefined
