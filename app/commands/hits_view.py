@@ -30,7 +30,7 @@ def show(hits: Sequence[Hit], query: str, console: Console) -> None:
     if console.width < _TABLE_WIDTH:
         for rank, hit in enumerate(hits, start=1):
             console.print(Text(f"{rank}  {when(hit.created_at)}  ", style="dim").append(*_WHO[hit.role]))
-            console.print(Padding(passage(hit.text, words), (0, 0, 1, 2)))
+            console.print(Padding(_told(hit, words), (0, 0, 1, 2)))
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
     table.add_column("rank", justify="right", no_wrap=True)
@@ -45,10 +45,17 @@ def show(hits: Sequence[Hit], query: str, console: Console) -> None:
             f"{hit.similarity:.2f}",
             when(hit.created_at),
             Text(*_WHO[hit.role]),
-            passage(hit.text, words),
+            _told(hit, words),
             Text(printable(hit.conversation_id)),
         )
     console.print(table)
+
+
+def _told(hit: Hit, words: re.Pattern[str] | None) -> Text:
+    """With where the version stands that one finds in its place."""
+    later = hit.replaced_by
+    mark = "" if later is None else f" (replaced by a later version in {printable(later.conversation_id)})"
+    return passage(hit.text, words).append(mark, "dim")
 
 
 def passage(text: str, words: re.Pattern[str] | None) -> Text:

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 from rich.console import Console
 
 from app.commands.hits_view import _words, passage, show, when
 from app.search.rows import TurnSide
-from app.search.vector_store import Hit
+from app.search.vector_store import Hit, Version
 
 
 def hit(text: str, conversation: str = "default") -> Hit:
@@ -43,6 +44,16 @@ def test_a_narrow_terminal_shows_the_whole_text_below_its_time() -> None:
     assert lines[0].endswith("user")
     assert " ".join(line.strip() for line in lines[1:]).strip() == "My package never arrived, and nobody told me why"
     assert max(map(len, lines)) <= 40
+
+
+def test_a_hit_that_a_later_version_replaces_names_where_that_stands() -> None:
+    old = msgspec.structs.replace(
+        hit("My package never arrived"), replaced_by=Version(request_id="r2", conversation_id="default~0123abcd")
+    )
+    told = "My package never arrived (replaced by a later version in default~0123abcd)"
+    assert " ".join(printed(old, width=160).split()).count(told) == 1
+    assert " ".join(printed(old, width=60).split()).count(told) == 1
+    assert "replaced" not in printed(hit("My package never arrived"))
 
 
 def test_words_of_the_query_are_marked_whatever_their_case() -> None:
