@@ -123,6 +123,26 @@ for (const [way, next] of Object.entries({
   })
 }
 
+test('a turn is edited and asked again', async () => {
+  const asked = async (messages, conversation_id, more = {}) => {
+    const done = await client.chat.completions.create({ model: 'demo', messages, max_tokens: 4, conversation_id, ...more })
+    return { id: done._request_id, read: done.usage.prompt_tokens, messages: [...messages, done.choices[0].message] }
+  }
+  const says = (content) => ({ role: 'user', content })
+  const [source, edited, again] = ['source', 'edited', 'again'].map((name) => `${name} of ${process.pid}`)
+  const instead = ({ id }, conversation_id) => ({ from: { conversation_id, request_id: id, index: 0 }, replaces: [id] })
+  const one = await asked([says('one')], source)
+  const two = await asked([...one.messages, says('two')], source)
+  const edit = await asked([says('two!')], edited, instead(two, source))
+  assert.equal(edit.read, two.read + 1)
+  const other = await asked([], again, instead(edit, edited))
+  assert.equal(other.read, edit.read)
+  await asked([...one.messages, says('two!'), ...other.messages, says('three')], again)
+  const { turns } = await (await fetch(`${baseURL}/conversations/${encodeURIComponent(again)}`)).json()
+  assert.deepEqual(turns.map(({ prompt }) => prompt), ['two!', 'three'])
+  assert.deepEqual(turns[0].replaces, [edit.id])
+})
+
 test('a stream of the background goes on behind any sequence number', async () => {
   const whole = []
   let left = 6
