@@ -23,17 +23,23 @@ class Author:
     version: str
 
 
-def authors_of(takeovers: Sequence[Plan], answer: Answer, turn: Turn) -> list[Author]:
+def version_of(version: str, candidate: int) -> str:
+    """The model as which the paced engine says the words of this candidate of `best_of`."""
+    return f"{version}#{candidate}" if candidate else version
+
+
+def authors_of(takeovers: Sequence[Plan], answer: Answer, turn: Turn, chosen: int) -> list[Author]:
     """The models that had to write the answer of the paced engine, the last one first. `takeovers` are the plans by
-    which a model continued it.
+    which a model continued it, and `chosen` is the candidate that readers get.
     """
     authors = []
     for plan in reversed(takeovers):
         begin = plan.from_index or 0
         before = "".join(event.text or "" for event in answer.segments if event.next_index <= begin)
-        authors.append(Author(begin, begin - len(BytePrompts().ids_of(before)), f"{plan.model}@1"))
+        words = version_of(f"{plan.model}@1", chosen)
+        authors.append(Author(begin, begin - len(BytePrompts().ids_of(before)), words))
     version = answer.segments[0].model_version if takeovers and answer.segments else turn.model_version
-    return [*authors, Author(0, 0, version or "")]
+    return [*authors, Author(0, 0, version_of(version or "", chosen))]
 
 
 def is_as_decided(plan: Plan, answer: Answer, turn: Turn, *, paced: bool) -> bool:

@@ -74,8 +74,8 @@ def judge_texts(
             candidates = [one[first:] for one in candidates for first in range(max(0, len(one) - least) + 1)]
         answer = rule.answers.get(key)
         tokens = () if answer is None else answer.tokens
-        authors = [] if answer is None else authors_of(verdict.takeovers.get(key, []), answer, turn)
-        plan = verdict.plans.get(key, NO_PLAN)
+        plan, takeovers = verdict.plans.get(key, NO_PLAN), verdict.takeovers.get(key, [])
+        authors = [] if answer is None else authors_of(takeovers, answer, turn, plan.chosen or 0)
         recalled = _past(plan.recalled or ())
         first = _past(verdict.first_recalled.get(key, plan.recalled or ()))
         mask = masks(turn.user_id, (*(plan.private or ()), *private[conversation]))

@@ -442,7 +442,7 @@ def _without_erased(before: Plan, plan: Plan, user: str, has_met: HasMet) -> Pla
 
 def _has_grown(before: Plan, plan: Plan) -> bool:
     """Whether the guard has found more in what the model reads or writes next, the rest of a repeated answer is
-    generated, or a later request ends the answer, and all else is as it was decided.
+    generated, a candidate is chosen, or a later request ends the answer, and all else is as it was decided.
     """
     cached = before.cached if plan.cached is None else plan.cached
     same = msgspec.structs.replace(plan, cached=cached)
@@ -450,6 +450,8 @@ def _has_grown(before: Plan, plan: Plan) -> bool:
         same = msgspec.structs.replace(same, private=before.private, flagged=before.flagged, filtered=None)
     if before.superseded is None or (plan.rolled_back and not before.rolled_back):
         same = msgspec.structs.replace(same, superseded=before.superseded, rolled_back=before.rolled_back)
+    if before.chosen is None:
+        same = msgspec.structs.replace(same, chosen=None, other_tokens=before.other_tokens)
     is_more = {*(before.private or ())} <= {*(plan.private or ())} and {*before.categories} <= {*plan.categories}
     return same == before and is_more
 

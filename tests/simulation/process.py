@@ -21,12 +21,14 @@ from app.policy.file import DEFAULT_MODEL, NO_POLICY, Policy
 from app.search.milvus.connection import Milvus
 from app.search.milvus.store import MilvusStore
 from app.settings import Settings
+from app.wire.ids import seed_for
 from app.worker import Loaded, Worker
 from models.embedder import Embedder
-from models.interface.generation import Delta, Failure, Job, Stream, StreamEvent
+from models.interface.generation import Delta, Failure, Job, Stream, StreamEvent, TokenLogprob
 from models.served.paced import NAME, PacedEngine, PacedStream, paced
 from models.served.registry import ModelRegistry, ServedModel
 from tables.store import PartitionStore
+from tests.faults.plan_verdict import version_of
 from tests.simulation.analyzer import FickleAnalyzer
 from tests.simulation.broker import Broker
 from tests.simulation.clients import SimClients
@@ -44,7 +46,19 @@ Fails = Callable[[str, Job], int | None]
 _GOODBYE_S = 10.0
 
 
-class FailingStream(PacedStream):
+class ScoredStream(PacedStream):
+    """With log probabilities where they are asked for: candidates of `best_of` are ranked by them."""
+
+    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        async for event in super().__aiter__():
+            if isinstance(event, Delta) and self._job.sampling.logprobs is not None:
+                scores = tuple(TokenLogprob(token, -(token % 97) / 97) for token in event.tokens)
+                yield replace(event, logprobs=scores)
+            else:
+                yield event
+
+
+class FailingStream(ScoredStream):
     """The stream of a job that fails before the token `at`."""
 
     def __init__(self, job: Job, pause_s: float, version: str, at: int) -> None:
@@ -78,10 +92,19 @@ class DeadlyEngine(PacedEngine):
         sabotage = sabotaged(job.id)
         if sabotage is not None and sabotage[0] == "model":
             return HostileStream(job, self._pause_s, self.model_version, sabotage[1])
-        at = self._fails(self.model_version, job)
-        if at is None:
-            return super().submit([job])[0]
-        return FailingStream(job, self._pause_s, self.model_version, at)
+        at, version = self._fails(self.model_version, job), version_of(self.model_version, _candidate_of(job))
+        if at is not None:
+            return FailingStream(job, self._pause_s, version, at)
+        stream = ScoredStream(job, self._pause_s, version)
+        self._streams.add(stream)
+        return stream
+
+
+def _candidate_of(job: Job) -> int:
+    """Which candidate of `best_of` it is, by its noise."""
+    request_id = job.id.rpartition("/")[2].partition("#")[0]
+    number = (job.sampling.seed ^ seed_for(request_id)) >> 32
+    return number if number < 10 else 0
 
 
 class Process:
@@ -294,7 +317,7 @@ class Process:
         rate = self.settings.paced_tokens_per_s
         serving = paced(rate, name)
         engine = DeadlyEngine(rate, serving.model_version, self._submitted, self._fails)
-        return replace(serving, engine=engine, names=serving.names | {*names})
+        return replace(serving, engine=engine, names=serving.names | {*names}, has_logprobs=True)
 
     async def _leave(self) -> None:
         await self.worker.release()

@@ -16,10 +16,13 @@ from app.delivery.resume import recovery
 from app.features import busy, steering
 from app.features.busy import ConversationOrder
 from app.features.cache.recordings import Recording
+from app.features.guard import moderation
+from app.features.guard.sentences import Sentences
 from app.features.guard.turns import Asker
 from app.policy.file import CacheRules, Policy
 from app.policy.guard_rules import GuardRules
 from app.wire.event import PLAN, SUPERSEDED
+from models.interface.generation import End, FinishReason, StreamEvent
 from tables.tool_calls import ToolRounds
 from tests.simulation.busy_features import (
     busy_best_of_storm,
@@ -120,6 +123,16 @@ def _adds_whatever_its_end(stage: steering.Steered, kept: Kept) -> Kept:
     return dataclasses.replace(kept, row=None).with_change(change)
 
 
+_READY = moderation._ready
+
+
+def _lets_go(sentences: Sentences, event: StreamEvent) -> tuple[Sequence[StreamEvent], Sequence[str]]:
+    """As if what is held when an answer is ended needed no judge any more."""
+    ready, texts = _READY(sentences, event)
+    is_ended = isinstance(event, End) and event.finish_reason is FinishReason.CANCELLED
+    return ready, () if is_ended else texts
+
+
 _NOTE = recovery.with_notice
 
 
@@ -141,6 +154,8 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner forgets that the guard has ended an answer": Mutant(
         recovery, "with_notice", _without("filtered"), busy_guard_storm, hint=78
     ),
+    "what the guard holds leaves when an answer is ended": Mutant(moderation, "_ready", _lets_go, busy_guard_storm),
+    "a next owner forgets the choice": Mutant(recovery, "with_notice", _without("chosen"), busy_best_of_storm, hint=41),
     "a next owner forgets where another model took over": Mutant(
         recovery, "with_notice", _without("from_index"), busy_fallback_storm, hint=15
     ),
