@@ -20,6 +20,7 @@ from app.delivery.record import Record
 from app.delivery.resume.tokens import TokenLog
 from app.policy.file import NO_POLICY, Policy
 from app.wire.event import EventType, TokenEvent
+from tests.simulation import process
 from tests.simulation.scenario import Load, Simulation
 
 ROOT = f"{Path(__file__).parents[2]}/"
@@ -57,6 +58,7 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(Partitions, "accept", accepting)
     monkeypatch.setattr(TokenLog, "send", sending)
     monkeypatch.setattr(Alone, "_is_deadly", lambda *_: False)  # what the simulation notes of a job is no step of it
+    monkeypatch.setattr(process, "_candidate_of", lambda _: 0)
     with _no_profile():
         one = Alone(5, load=Load(requests=0))
         one.keep_running(40)
