@@ -48,7 +48,7 @@ async def test_example_prints_the_answer_and_ends(new_settings: NewSettings, com
             stdout=PIPE,
             stderr=PIPE,
         )
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out, err = await asyncio.wait_for(process.communicate(), 180)
     assert (process.returncode, out.decode().splitlines()) == (0, ["Hello you ", "[stop]"]), err.decode()
     assert [request.user_id for request in worker.requests] == ["ann"] * len(worker.requests)
 
@@ -61,7 +61,7 @@ async def test_the_python_of_the_readme_prints_the_answer_and_ends(
     exec(code, scope)
     settings = await new_settings(topic_prefix="")
     async with scripted_worker(settings):
-        await asyncio.wait_for(scope["ask"](settings.cluster.servers[0], "ann", "Hello you"), 60)
+        await asyncio.wait_for(scope["ask"](settings.cluster.servers[0], "ann", "Hello you"), 180)
     assert capsys.readouterr().out == "Hello you "
 
 
@@ -69,7 +69,7 @@ async def test_example_without_a_broker_ends_with_one_line() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "first_message.py", cwd=EXAMPLES, env=os.environ | {"KAFKA": "127.0.0.1:1"}, stderr=PIPE
     )
-    _, err = await asyncio.wait_for(process.communicate(), 60)
+    _, err = await asyncio.wait_for(process.communicate(), 180)
     assert process.returncode == 1
     assert err.decode().splitlines() == [
         "no Kafka answers at 127.0.0.1:1: name it with KAFKA=host:port (`parley local up` prints it)"
@@ -91,6 +91,6 @@ async def test_example_for_node_prints_the_answer_and_ends(new_settings: NewSett
             stdout=PIPE,
             stderr=PIPE,
         )
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out, err = await asyncio.wait_for(process.communicate(), 180)
     assert (process.returncode, out.decode().splitlines()) == (0, ["Hello you ", "[stop]"]), err.decode()
     assert {request.user_id for request in worker.requests} == {"ann"}

@@ -87,7 +87,7 @@ def test_a_second_demo_in_the_same_folder_is_refused(where: Path) -> None:
     with (folder / "demo.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         demo = _begin(where, "--once")
-        _, err = demo.communicate(timeout=60)
+        _, err = demo.communicate(timeout=120)
     assert demo.returncode == 1
     assert "a demo is already running" in err
     assert len(err.splitlines()) == 1

@@ -130,7 +130,7 @@ def test_sigterm_in_the_middle_of_up_leaves_nothing(tmp_path: Path) -> None:
     while not processes_below(tmp_path):
         assert starting.poll() is None
     starting.send_signal(signal.SIGTERM)
-    starting.communicate(timeout=60)
+    starting.communicate(timeout=120)
     assert processes_below(tmp_path) == []
 
 

@@ -227,7 +227,7 @@ async def test_faust_sends_a_request_by_the_name_of_its_agent(place: Place, clie
 
 @pytest.mark.parametrize("path", ["/graph/", "/router/", "/stats/", "/tables/"])
 async def test_a_view_of_faust_says_why_it_is_off(place: Place, path: str) -> None:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         told = await http.get(f"http://127.0.0.1:{place.worker.web_port}{path}")
     assert (told.status_code, list(told.json())) == (404, ["error"])
     assert told.json()["error"].startswith("Faust's views are off")

@@ -25,7 +25,7 @@ def asked(worker: WorkerProcess, path: str) -> tuple[int, dict[str, Any]]:
         return refused.code, json.loads(refused.read())
 
 
-def until(worker: WorkerProcess, path: str, code: int, patience_s: float = 60) -> dict[str, Any]:
+def until(worker: WorkerProcess, path: str, code: int, patience_s: float = 120) -> dict[str, Any]:
     deadline = time.monotonic() + patience_s
     while (reported := asked(worker, path))[0] != code:
         assert time.monotonic() < deadline, reported

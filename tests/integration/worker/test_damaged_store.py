@@ -59,7 +59,7 @@ def test_a_store_without_rights_ends_the_start_with_one_line_and_stays(start_wor
     lock.mkdir()  # even root cannot open it for writing
     since = worker.log.stat().st_size
     worker.start()
-    assert worker.wait(60) in (ExitCode.WRONG_USE, ExitCode.FAILED)
+    assert worker.wait(120) in (ExitCode.WRONG_USE, ExitCode.FAILED)
     (line,) = lines(worker, since, "the worker stops: ")
     assert "is kept" in line
     for word in ("Traceback", "Crashed", "NoneType: None", "Reraising"):

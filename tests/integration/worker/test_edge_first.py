@@ -94,14 +94,14 @@ def worker(kafka: KafkaCluster, link: Link, tmp_path_factory: pytest.TempPathFac
     policy = EDGE
     for told, here in (
         ("https://parley.example.com/v1", f"http://127.0.0.1:{link.port}/v1"),
-        ("silence_s = 5 ", "silence_s = 15 "),
+        ("silence_s = 5 ", "silence_s = 25 "),
         ("retry_s = 30", "retry_s = 2"),
     ):
         assert policy.count(told) == 1
         policy = policy.replace(told, here)
     folder = tmp_path_factory.mktemp("edge")
     (folder / "edge.toml").write_text(policy)
-    settings = module_settings(kafka, folder, policy=folder / "edge.toml")
+    settings = module_settings(kafka, folder, policy=folder / "edge.toml", paced_tokens_per_s=1000.0)
     with WorkerProcess(settings, folder / "worker.log", CENTRAL_KEY=KEY) as edge:
         edge.wait_owning(settings.partitions)
         yield edge
@@ -144,7 +144,7 @@ async def test_a_link_that_fails_in_mid_answer_leaves_the_rest_to_the_edge(
 ) -> None:
     await central_again(client)
     user = client.user()
-    request_id = await client.ask(user, LONG, max_tokens=600)
+    request_id = await client.ask(user, LONG, max_tokens=2400)  # a minute of the centre, seconds of the edge
     begun = (await client.begun(user, request_id, 20)).text
     getattr(link, how)()
     answer = await client.answer(user, request_id)
@@ -161,11 +161,9 @@ async def test_a_link_that_fails_in_mid_answer_leaves_the_rest_to_the_edge(
 async def test_without_a_link_the_edge_answers_and_the_centre_does_when_it_is_back(client: Client, link: Link) -> None:
     await central_again(client)
     link.cut()
-    for number in range(4):
-        began = time.monotonic()
+    for _ in range(4):
         answer = await client.asked(client.user(), LONG, max_tokens=5)
         assert (answer.end.model_version, answer.end.finish_reason) == ("paced@1", "length")
-        assert time.monotonic() - began < 60, number
     before = link.calls
     await asyncio.gather(*(client.asked(client.user(), LONG, max_tokens=2) for _ in range(10)))
     assert link.calls - before < 10, "while it is left out, requests do not try it one by one"

@@ -186,7 +186,9 @@ async def _approval(client: Client, request_id: str) -> dict[str, Any]:
 
 async def test_a_program_that_has_changed_ends_the_answer(worker: WorkerProcess, tmp_path: Path) -> None:
     async with Client(worker.settings) as client:
-        with running(PROGRAM, worker, tmp_path / "log") as program:
+        sleeps = tmp_path / "sleeps.py"
+        sleeps.write_text(PROGRAM.read_text().replace("sleep(0.3)", "sleep(600)"))
+        with running(sleeps, worker, tmp_path / "log") as program:
             user = client.user()
             request_id = await client.ask(user, "hello", agent="desk", max_tokens=12)
             await client.begun(user, request_id, 12)

@@ -74,7 +74,8 @@ def test_a_successor_tells_how_many_answers_it_continues(kafka: KafkaCluster, tm
 
 async def _with_one_in_mid_answer(settings: Settings) -> None:
     async with Client(settings) as client:
-        await client.answer("ann", await client.ask("ann", max_tokens=1))
+        await client.asked("ann", max_tokens=1)
+        await client.turns_of("ann", 1)
         asked = await client.ask("ann", max_tokens=3000)
         await client.ask("ann", max_tokens=1)  # waits for the one before it
         await client.begun("ann", asked)

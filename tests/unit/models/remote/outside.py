@@ -176,11 +176,11 @@ def outside_server_in_a_thread() -> Iterator[OutsideServer]:
     thread.start()
     place = outside_server()
     try:
-        yield asyncio.run_coroutine_threadsafe(place.__aenter__(), loop).result(10)
-        asyncio.run_coroutine_threadsafe(place.__aexit__(None, None, None), loop).result(10)
+        yield asyncio.run_coroutine_threadsafe(place.__aenter__(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(place.__aexit__(None, None, None), loop).result(60)
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.local.ports import free_port
 from models.interface.generation import (
     ConstraintKind,
     Delta,
@@ -141,10 +142,8 @@ async def test_servers_that_all_fail_are_one_error_in_bounded_time(
     assert len(servers[0].bodies) <= 4
 
 
-async def test_an_absent_server_is_one_error_that_names_the_model(new_engine: NewEngine, unused_tcp_port: int) -> None:
-    engine = RemoteEngine(
-        RemoteOptions("absent", "chatty", (f"http://127.0.0.1:{unused_tcp_port}/v1",), patience_s=0.3)
-    )
+async def test_an_absent_server_is_one_error_that_names_the_model(new_engine: NewEngine) -> None:
+    engine = RemoteEngine(RemoteOptions("absent", "chatty", (f"http://127.0.0.1:{free_port()}/v1",), patience_s=0.3))
     answer = await ask(engine, job_of())
     await engine.stop()
     assert isinstance(answer.end, Failure)
