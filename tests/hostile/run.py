@@ -35,7 +35,7 @@ Show = Callable[["Result"], None]
 MOST_FENCES = 2
 GOOD_WAITS_S = 5.0
 _PARTITIONS = 2
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 _MOST_STALLS = 3
 """After so many kinds in a row with good requests that wait for too long, the run ends: the service is down."""
 _READ_S = 1.0

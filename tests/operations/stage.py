@@ -16,10 +16,11 @@ from pathlib import Path
 
 import psutil
 
+from app.local import ports
 from app.local.jars import JarCache, cache_folder, kafka_jars, read_checksums
 from app.local.kafka import KafkaCluster, KafkaNode, find_java
 from app.local.milvus import MilvusNode
-from app.local.ports import LOOPBACK, free_port, port_is_free
+from app.local.ports import LOOPBACK, free_port
 from app.settings import Settings
 from tests.environment import environment_of
 
@@ -143,8 +144,16 @@ def free_base() -> int:
     """A port behind which all ports of a page's parts are free."""
     while True:
         base = free_port()
-        if base < 60_000 and all(port_is_free(base + one) for some in _OFFSETS for one in some):
+        if base < 60_000 and all(_is_given(base + one) for some in _OFFSETS for one in some):
             return base
+
+
+def _is_given(port: int) -> bool:
+    """Whether the port is free; then no other process of this machine is given it."""
+    is_given = port not in ports._held and ports.port_is_free(port) and ports._hold(port)
+    if is_given:
+        ports._held.add(port)
+    return is_given
 
 
 def mount(place: Path, megabytes: int) -> None:

@@ -25,7 +25,7 @@ engine = "openai"
 urls = ["{url}"]
 model = "served-name"
 dialect = "vllm"
-silence_s = 5
+silence_s = 60
 
 [guard]
 pii = "{pii}"

@@ -20,6 +20,8 @@ KINDS = {
     "regex": {"temperature": 2, "seed": 7, "response_format": {"type": "regex", "regex": "([a-z]{3,9} ){80}"}},
 }
 EACH = 3
+AT = 30
+"""The event of a token with which the first worker dies: all answers have more of them than that."""
 QUESTION = "Hi, I am Nina and my order number is 48213."
 
 
@@ -43,12 +45,6 @@ async def ask(client: Client, kind: str) -> tuple[str, str]:
     return user, await client.ask(user, QUESTION, max_tokens=400, ignore_eos=kind != "regex", **KINDS[kind])
 
 
-async def begun(client: Client, kind: str) -> tuple[str, str]:
-    user, request = await ask(client, kind)
-    await client.begun(user, request)
-    return user, request
-
-
 @pytest.mark.parametrize(("first", "second"), [("float32", "bfloat16"), ("bfloat16", "float32")])
 async def test_an_answer_that_moves_to_another_arithmetic_ends_as_partial(
     workers: dict[str, WorkerProcess], first: str, second: str
@@ -59,14 +55,20 @@ async def test_an_answer_that_moves_to_another_arithmetic_ends_as_partial(
         whole = {kind: await client.answer(*await ask(client, kind)) for kind in KINDS}
         version = whole["greedy"].end.model_version  # type: ignore[union-attr]
         kinds = [kind for kind in KINDS for _ in range(EACH)]
-        under_way = await asyncio.gather(*(begun(client, kind) for kind in kinds))
-        owner.kill()
+        assert owner.stop() == 0
+        owner.plug = ("kill_after_token", AT)
+        owner.start()
+        under_way = await asyncio.gather(*(ask(client, kind) for kind in kinds))
+        await asyncio.to_thread(owner.wait, 120.0)
         successor.start().wait_joined()
         moved = 0
         for kind, (user, request) in zip(kinds, under_way, strict=True):
             answer = await client.answer(user, request)
             assert answer.end is not None
-            assert {event.model_version for event in answer.segments} == {version}, "one arithmetic alone has written"
+            writers = {event.model_version for event in answer.segments}
+            assert len(writers) <= 1, "one arithmetic alone has written"
+            if version not in writers:
+                continue  # none of its tokens was there when the first worker died
             assert whole[kind].text.startswith(answer.text)
             if answer.end.finish_reason is FinishReason.PARTIAL:
                 moved += 1

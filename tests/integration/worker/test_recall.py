@@ -29,7 +29,7 @@ QUESTION = "which colour was my bicycle?"
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("policy") / "policy.toml"
-    path.write_text(POLICY.format(turns=0, budget_ms=20_000))
+    path.write_text(POLICY.format(turns=0, budget_ms=60_000))
     return path
 
 
