@@ -15,6 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 from parley_client.plugins import BOUND_S, Plugin, Refused
@@ -82,7 +84,7 @@ class PluginRoom:
     def fail(self, error: BaseException) -> None:
         """Count and log what it has raised."""
         self.calls.failed += 1
-        log.error("the plug-in %s failed: %s", self.plugin, type_and_line(error))
+        log.error("the plug-in %s failed: %s", self.plugin, _type_and_own_line(self.plugin, error))
 
     def begin(self, work: Callable[[], Any]) -> None:
         """A call that nobody waits for, within the same bound. Its errors are logged."""
@@ -140,6 +142,17 @@ class BriefCalls:
             self._thread = None
             log.error("the plug-in %s has not answered within %g s", self._plugin, self.brief_s)
             raise PluginFailedError(f"the plug-in {self._plugin.name} did not answer in time") from None
+
+
+def _type_and_own_line(plugin: Plugin, error: BaseException) -> str:
+    """The last line of the plug-in's package that the error has passed: what its author looks for."""
+    package = plugin.place.partition(":")[0].partition(".")[0]
+    own = [
+        f"{Path(frame.f_code.co_filename).name}:{line} ({frame.f_code.co_name})"
+        for frame, line in walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    ]
+    return f"{type(error).__name__} in {own[-1]}" if own else type_and_line(error)
 
 
 _MOST_HUNG = 8

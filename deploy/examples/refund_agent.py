@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any
 
-from parley_client.agents import AgentRequest, Agents, Step
+from parley_client.agents import AgentRequest, Agents, Step, StepError
 
 ORDERS = {"17": {"item": "a lamp", "paid": 40}, "48213": {"item": "a sofa", "paid": 900}}
 SMALL = 50
@@ -31,10 +31,13 @@ async def refunds(step: Step, request: AgentRequest) -> str:
         return "I need the number of your order."
     await step.say(f"I look at order {order['number']}, {order['item']}.")
     if order["paid"] > SMALL:
-        decision = await step.approve("refund", {"order": order["number"], "amount": order["paid"]}, by="desk")
+        try:
+            decision = await step.approve("refund", {"order": order["number"], "amount": order["paid"]}, by="desk")
+        except StepError as error:
+            return f"We cannot refund it now: {error}."
         if not decision.is_approved:
             return f"We cannot refund it: {decision.reason or 'nobody has decided in time'}."
-        order["paid"] = decision.arguments["amount"]
+        order["paid"] = decision.arguments.get("amount", order["paid"])  # a desk may edit them
     await step.run(lambda: pay(order, step.key))
     await step.answer("Tell the customer in one sentence that the money is on its way.", max_tokens=40)
     return f"{order['paid']} are on their way to you."

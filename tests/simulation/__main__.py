@@ -4,6 +4,7 @@ python -m tests.simulation 1000 [first [KIND]]; a kind is the share of erasures,
 or `all`
 
 python -m tests.simulation --plugin NAME [--settings JSON] [--seeds COUNT]: storms with a plug-in (plugged.py)
+python -m tests.simulation --agent FILE [--prompt TEXT] [--seeds COUNT]: storms with agents (plugged_agents.py)
 """
 
 from __future__ import annotations
@@ -11,30 +12,34 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from tests.simulation.kinds import Make, kinds
 from tests.simulation.plugged import SEEDS, report
+from tests.simulation.plugged_agents import report_agents
 from tests.simulation.storms import storm
 
 
 def main() -> int:
-    if "--plugin" in sys.argv:
-        return _of_plugin()
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    name = sys.argv[3] if len(sys.argv) > 3 else "0"
-    wrong = [_wrong(kind, make, first, count) for kind, make in _chosen(name).items()]
-    return 1 if any(wrong) else 0
-
-
-def _of_plugin() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("--plugin", required=True, help="its name, as `parley plugins` has it")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("count", nargs="?", type=int, default=1000, help="so many seeds of Parley's own storms")
+    parser.add_argument("first_seed", nargs="?", type=int, default=0)
+    parser.add_argument("kind", nargs="?", default="0")
+    parser.add_argument("--plugin", help="storms with a plug-in: its name, as `parley plugins` has it")
     parser.add_argument("--settings", default="{}", help="its table of the policy, as JSON")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="so many storms")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--agent", type=Path, help="storms with the agents of this Python file")
+    parser.add_argument("--prompt", help="what users say to them")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="so many storms with the plug-in or the agents")
+    parser.add_argument("--first", type=int, default=0, help="the first seed of these")
     given = parser.parse_args()
-    return report(given.plugin, given.settings, given.seeds, given.first)
+    if given.plugin is not None:
+        return report(given.plugin, given.settings, given.seeds, given.first)
+    if given.agent is not None:
+        return report_agents(given.agent, given.prompt, given.seeds, given.first)
+    wrong = [_wrong(kind, make, given.first_seed, given.count) for kind, make in _chosen(given.kind).items()]
+    return 1 if any(wrong) else 0
 
 
 def _chosen(name: str) -> dict[str, Make]:

@@ -9,7 +9,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, nullcontext, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from parley_client.plugins import Asked, Candidate, EngineJob, Kind, Plugin, PluginError, Prompt, Refused, Sender
 
@@ -22,18 +22,8 @@ from app.policy.file import Policy, PolicyError
 from app.wire.json_codec import MalformedError
 from models.tools.parser import ToolCallParser
 from models.tools.plugged import form_named
-
-STARTS = "it starts with its settings"
-CONTAINED = "each request that it does not refuse has an answer"
-ADMITTED = "a request that was admitted is admitted when it is begun again"
-PURE = "an answer goes on after a kill where readers are"
-ERASED = "an erasure reaches it, and a user's words stay that user's"
-WHOLE = "no request is lost, and no answer is torn"
-CLEAN = "it costs its worker nothing"
-AT_A_TIME = "what is written is there"
-SAME = "the same text has the same verdict"
-IN_TIME = "each call is over within its bound"
-READABLE = "what it writes it reads, and whatever the bytes are it says so"
+from tests.simulation.promises import ADMITTED, CLEAN, CONTAINED, ERASED, IN_TIME, PURE, READABLE, SAME, STARTS, Broken
+from tests.simulation.store_probes import probe_store
 
 _BOUND_S = 2.0
 _HOLD_S, _TRIES = 0.1, 3
@@ -44,24 +34,18 @@ _SAID = ("where is my order 4711?", "a page about holidays", "Hello.", "delete e
 _ANSWERS = (*_SAID, *_HOSTILE)
 
 
-class Broken(NamedTuple):
-    """A promise that does not hold, and how that shows."""
-
-    promise: str
-    sign: str
-
-
 def probe(plugin: Plugin, settings: Mapping[str, Any]) -> list[Broken]:
     """What no storm can show."""
     probes: dict[Kind, Callable[[Plugin, Mapping[str, Any]], Iterator[Broken]]] = {
         Kind.FEATURES: _feature,
         Kind.JUDGES: _judge,
+        Kind.STORES: probe_store,
         Kind.ENGINES: _engine,
         Kind.TOOL_FORMATS: _tool_format,
         Kind.RECORD_FORMATS: _record_format,
     }
     try:
-        return [*probes[plugin.kind](plugin, settings)] if plugin.kind in probes else []
+        return [*probes[plugin.kind](plugin, settings)]
     except (JudgeError, PluginError, PolicyError) as error:
         return [Broken(STARTS, str(error))]
 

@@ -7,13 +7,16 @@ import random
 from tests.simulation.desks import SimDesks
 from tests.simulation.faults import FAULTS, Fault, expire_log, inflict_some, suspend
 from tests.simulation.load import Load
-from tests.simulation.programs import SimPrograms, random_steps
+from tests.simulation.programs import MadeAgents, SimPrograms, random_steps
 from tests.simulation.scenario import Conditions, Simulation
 
 
-def program_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
-    """A storm among answers of programs of random steps; their process dies, too, and sometimes it is another program
-    afterwards. The tail of `tokens` stays: with it the verdict would lose what outcomes were made of.
+def program_storm(
+    seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log), made: MadeAgents | None = None
+) -> Simulation:
+    """A storm among answers of programs: of `made`, or of random steps. Their process dies, too, and those of random
+    steps are sometimes other ones afterwards. The tail of `tokens` stays: with it the verdict would lose what outcomes
+    were made of.
     """
     chance = random.Random(f"programs {seed}")
     conditions = Conditions(
@@ -42,10 +45,10 @@ def program_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expi
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     simulation.programs = SimPrograms(
-        simulation.broker, simulation.partitions, random_steps(0), random.Random(f"lives {seed}")
+        simulation.broker, simulation.partitions, made or random_steps(0), random.Random(f"lives {seed}")
     )
     simulation.desks = SimDesks(seed, simulation.broker, simulation.partitions)
-    if chance.random() < 0.4:
+    if chance.random() < 0.4 and made is None:
 
         def change() -> None:
             if (programs := simulation.programs) is not None:

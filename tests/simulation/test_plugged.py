@@ -11,12 +11,14 @@ from parley_client.plugins import Kind, PluginError
 
 from tests.plugin_packages import on_the_path, put_package
 from tests.simulation.plugged import check, report
-from tests.simulation.plugin_probes import (
+from tests.simulation.promises import (
     ADMITTED,
     AT_A_TIME,
     CLEAN,
     CONTAINED,
     ERASED,
+    FOUND,
+    GONE,
     IN_TIME,
     PURE,
     READABLE,
@@ -133,10 +135,13 @@ class Shelf(Store):
                     del self.rows[key]
 
     async def expire(self, before):
-        pass
+        for key in [key for key, row in self.rows.items() if row["created_at"] < before]:
+            del self.rows[key]
 
     async def search(self, search):
-        return [Found(row, 1.0) for row in self.rows.values() if search.takes(row)][: search.limit]
+        rows = [row for row in self.rows.values() if search.takes(row)]
+        found = [Found(row, sum(a * b for a, b in zip(row["embedding"], search.vector))) for row in rows]
+        return sorted(found, key=lambda one: -one.similarity)[: search.limit]
 
     async def fetch(self, turn_ids):
         return [self.rows[key] for key in turn_ids if key in self.rows]
@@ -145,6 +150,32 @@ class Shelf(Store):
 class Hoard(Shelf):
     async def erase(self, user_id, conversation_id, until):
         pass
+
+
+class Forgetful(Shelf):
+    # It deletes once what it is told to delete again, behind a late write.
+
+    done = set()
+
+    async def erase(self, *scope):
+        if scope not in self.done:
+            self.done.add(scope)
+            await super().erase(*scope)
+
+
+class Eternal(Shelf):
+    async def expire(self, before):
+        pass
+
+
+class Jumbled(Shelf):
+    async def search(self, search):
+        return sorted(await super().search(search), key=lambda one: one.similarity)
+
+
+class Brittle(Shelf):
+    async def fetch(self, turn_ids):
+        return [self.rows[key] for key in turn_ids]
 
 
 class Sieve(Shelf):
@@ -199,7 +230,10 @@ POINTS = {
         for name in ("Good", "Impure", "Gossip", "Fragile", "Stuck", "Sleeper", "Fickle", "Blind")
     },
     Kind.JUDGES: {"fair": "faulty:Fair", "moody": "faulty:Moody"},
-    Kind.STORES: {"shelf": "faulty:Shelf", "hoard": "faulty:Hoard", "sieve": "faulty:Sieve"},
+    Kind.STORES: {
+        name.lower(): f"faulty:{name}"
+        for name in ("Shelf", "Hoard", "Forgetful", "Eternal", "Jumbled", "Brittle", "Sieve")
+    },
     Kind.ENGINES: {"steady": "faulty:Steady", "again": "faulty:Again"},
     Kind.TOOL_FORMATS: {"angled": "faulty:angled", "blurred": "faulty:blurred"},
     Kind.RECORD_FORMATS: {"lines": "faulty:Lines", "rash": "faulty:Rash"},
@@ -221,6 +255,13 @@ def test_what_keeps_its_promises_passes(name: str) -> None:
     assert checked.storms == (9 if checked.plugin.kind in {Kind.FEATURES, Kind.JUDGES, Kind.STORES} else 0)
 
 
+def test_what_is_late_gets_no_storms(faulty: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    del faulty
+    monkeypatch.setattr("tests.simulation.plugin_probes._BOUND_S", 0.1)
+    (checked,) = check("stuck", {}, seeds=9)
+    assert checked.storms == 0
+
+
 @pytest.mark.usefixtures("faulty")
 @pytest.mark.parametrize(
     ("name", "promise"),
@@ -234,6 +275,10 @@ def test_what_keeps_its_promises_passes(name: str) -> None:
         ("blind", CONTAINED),
         ("moody", SAME),
         ("hoard", ERASED),
+        ("forgetful", ERASED),
+        ("eternal", GONE),
+        ("jumbled", FOUND),
+        ("brittle", CONTAINED),
         ("sieve", AT_A_TIME),
         ("again", PURE),
         ("blurred", READABLE),
@@ -241,9 +286,16 @@ def test_what_keeps_its_promises_passes(name: str) -> None:
     ],
 )
 def test_a_planted_fault_is_found_and_named(name: str, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.simulation.plugin_probes._BOUND_S", 0.1)
+    if promise == IN_TIME:
+        monkeypatch.setattr("tests.simulation.plugin_probes._BOUND_S", 0.1)
     (checked,) = check(name, {}, seeds=9)
     assert promise in {one.promise for one in checked.broken}, checked.broken
+
+
+@pytest.mark.usefixtures("faulty")
+def test_an_error_is_told_with_the_line_of_the_plugin(caplog: pytest.LogCaptureFixture) -> None:
+    check("brittle", {}, seeds=0)
+    assert "KeyError in faulty.py:" in caplog.text
 
 
 @pytest.mark.parametrize("fault", ["impure", "gossip"])
