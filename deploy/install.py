@@ -28,6 +28,8 @@ ROOT = Path(__file__).parents[1]
 UV = [sys.executable, "-m", "uv"]
 BACKEND = "UV_TORCH_BACKEND"
 FOR_GPUS = ("triton",)
+LIGHT_PACKAGE = "./deploy/packages/python"
+"""As a package of its own, too: plug-ins depend on it by its name."""
 # uv tries again for half a minute otherwise.
 _PROBE = {"UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "5"}
 _PROBE_S = 30.0
@@ -105,7 +107,7 @@ def has_gpu() -> bool:
 
 def command_of(extras: str, backend: str, folder: Path) -> list[str]:
     """What installs it. `folder` takes files that are needed until then."""
-    command = [*UV, "pip", "install", "--python", sys.executable, "-e", f".[{extras}]"]
+    command = [*UV, "pip", "install", "--python", sys.executable, "-e", f".[{extras}]", "-e", LIGHT_PACKAGE]
     if backend:
         constraints = folder / "constraints.txt"
         constraints.write_text(without_cuda((ROOT / "constraints.txt").read_text()))

@@ -41,6 +41,7 @@ def test_a_build_for_cpus_needs_nothing_of_cuda_and_keeps_all_other_hashes(insta
 def test_a_machine_without_a_gpu_gets_the_build_for_cpus_or_no_triton(install: ModuleType, tmp_path: Path) -> None:
     cpu = install.command_of("local,minilm", "cpu", tmp_path)
     assert cpu[-2:] == ["--torch-backend", "cpu"]
+    assert (install.ROOT / cpu[cpu.index("-e", cpu.index("-e") + 1) + 1] / "parley_client").is_dir()
     assert "nvidia" not in (tmp_path / "constraints.txt").read_text()
     pypi = install.command_of("local,minilm", "", tmp_path)
     assert pypi[pypi.index("--excludes") + 1] == str(tmp_path / "excluded.txt")
