@@ -184,13 +184,15 @@ class RequestTraces(Observer):
         if timeline.batched is None and timeline.admitted is None:
             self._tracing.child(part.span, "refuse" if answer.first_at is None else "copy", began, ended, {})
             return
-        attributes = _of_request(request) | {"gen_ai.operation.name": "chat", "gen_ai.response.model": model}
+        asked = request.model or self._settings.model
+        models = {"gen_ai.request.model": asked, "gen_ai.response.model": model}
+        attributes = _of_request(request) | {"gen_ai.operation.name": "chat"} | models
         first = None if answer.first_at is None else answer.first_at * _MS
         if first is not None and timeline.round is not None and first < began:
             first = None  # an earlier round has written it
         if first is not None:
             attributes["gen_ai.response.time_to_first_chunk"] = max(0, first - began) / 1e9
-        name = f"chat {request.model or self._settings.model}"
+        name = f"chat {asked}"
         chat = self._tracing.begin(
             name,
             SpanKind.INTERNAL,
