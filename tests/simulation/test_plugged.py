@@ -91,7 +91,7 @@ class Sleeper(Good):
 class Fickle(Good):
     def __init__(self, settings):
         super().__init__(settings)
-        self.left = 30
+        self.left = 8
 
     async def admit(self, sender):
         self.left -= 1
@@ -326,7 +326,8 @@ def test_the_examples_of_the_page_pass(name: str, settings: dict[str, Any], tmp_
         ("user_limit", {"limits": {"*": 3}}),
     ],
 )
-def test_parleys_own_features_pass(name: str, settings: dict[str, Any]) -> None:
+def test_parleys_own_features_pass(name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.simulation.plugin_probes._BOUND_S", 60.0)  # a busy machine is no sign
     (checked,) = check(name, settings, seeds=8)
     assert checked.broken == ()
 

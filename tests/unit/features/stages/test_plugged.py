@@ -264,6 +264,7 @@ async def test_one_that_chooses_nothing_ends_that_request(which: Any) -> None:
 async def test_it_gets_vectors_of_the_workers_embedder_on_its_own_thread() -> None:
     embedder = load_embedder(SETTINGS.embedder)
     feature = PluggedIn(Policy(plugins={"ranking": {}}), embedder)
+    feature.on["ranking"].room._bound_s = 300.0
     await answered(BestOf(feature), best_of=2, seed=1)
     own: Any = feature.on["ranking"].feature
     assert np.linalg.norm(own.vectors, axis=1) == pytest.approx([1.0])
