@@ -40,7 +40,7 @@ from tests.simulation.hostile_storms import hostile_calm
 from tests.simulation.plugin_probes import probe
 from tests.simulation.process import Process
 from tests.simulation.promises import AT_A_TIME, CLEAN, CONTAINED, ERASED, IN_TIME, PURE, STARTS, WHOLE, Broken
-from tests.simulation.scenario import Simulation
+from tests.simulation.scenario import QUESTION, Simulation
 from tests.simulation.storms import erasing_storm, recalling_storm, storm, tool_storm
 
 SEEDS = 24
@@ -256,13 +256,18 @@ def _rows(simulation: Simulation, stored: Stored) -> Iterator[Broken]:
 
 
 def _told_to_others(simulation: Simulation) -> Iterator[Broken]:
-    """A prompt with the question of another user."""
+    """A prompt with the question of another user. A hostile record may quote one itself."""
+    quoted: dict[str, set[str]] = {}
+    for log in (log for at, log in simulation.broker.logs.items() if at.topic == "requests"):
+        for entry in log.entries:
+            user = (entry.key or b"").decode(errors="replace")
+            quoted.setdefault(user, set()).update(f"r{one.decode()}" for one in QUESTION.findall(entry.value or b""))
     asks: dict[str, set[str]] = {}
     for user, request_id in simulation.prompts:
         asks.setdefault(request_id, set()).add(user)
     for (user, request_id), prompts in simulation.prompts.items():
         for question in sorted(set().union(*prompts.values())):
-            if question in asks and user not in asks[question]:
+            if question in asks and user not in asks[question] and question not in quoted.get(user, ()):
                 yield Broken(ERASED, f"a model reads for {user} in {request_id} what another user asked in {question}")
                 return
 

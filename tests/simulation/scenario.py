@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from tests.simulation.hostile import Arrived
 
 SECRET = b"what an erasure has to hide"
-_QUESTION = re.compile(rb"question ([0-9]+)")
+QUESTION = re.compile(rb"question ([0-9]+)")
 SESSION_S = 4.0
 _ROUNDS_OF_COMMITS = 4
 _PEACE_S = 400.0
@@ -219,7 +219,7 @@ class Simulation:
         prompt = bytes(token % 256 for token in job.prompt)
         if SECRET in prompt:
             self.told_secrets.add((user, request_id))
-        questions = {f"r{number.decode()}" for number in _QUESTION.findall(prompt)}
+        questions = {f"r{number.decode()}" for number in QUESTION.findall(prompt)}
         digest = BytePrompts().of_ids(prompt).digest
         self.prompts.setdefault((user, request_id), {})[digest] = questions
         if self.conditions.programs:
