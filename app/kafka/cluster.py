@@ -5,11 +5,13 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.kafka.errors import KafkaSetupError
-from app.kafka.oauth import ClientCredentials, TokenServer
 from app.process.key_files import EncryptedKeyError, show_certificate
+
+if TYPE_CHECKING:
+    from app.kafka.oauth import ClientCredentials
 
 OAUTH = "OAUTHBEARER"
 
@@ -53,6 +55,8 @@ class Cluster:
         """The tokens of one client, with the mechanism `OAUTHBEARER`."""
         if self.sasl_mechanism != OAUTH:
             return None
+        from app.kafka.oauth import ClientCredentials, TokenServer  # noqa: PLC0415 - an HTTP client, for few clusters
+
         server = TokenServer(self.oauth_url, self.username, self.password, self.oauth_scope, self.ca_file)
         return ClientCredentials(server)
 

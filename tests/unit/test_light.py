@@ -14,16 +14,14 @@ from app.commands import _OWN
 modules = [import_module(place.partition(":")[0]) for place in _OWN.values()]
 assert len(modules) > 20
 """
-TAIL = "import app.commands.tail"
-
-
+TAIL, WATCHER = "import app.commands.tail", "import app.watch.child"
 HEAVY = ("torch", "faust", "pymilvus", "transformers")
 
 
 @pytest.mark.parametrize(
     ("imports", "names"),
-    [(GATEWAY, HEAVY), (COMMANDS, HEAVY), (TAIL, ("numpy", *HEAVY))],
-    ids=["gateway", "commands", "tail"],
+    [(GATEWAY, HEAVY), (COMMANDS, HEAVY), (TAIL, ("numpy", *HEAVY)), (WATCHER, ("http.client", "pydantic", "numpy"))],
+    ids=["gateway", "commands", "tail", "watcher"],
 )
 def test_they_are_imported_without_torch_and_faust(imports: str, names: tuple[str, ...]) -> None:
     heavy = f"print([name for name in {names} if name in sys.modules])"
