@@ -55,7 +55,9 @@ def chromium() -> str:
 
 @pytest.fixture(scope="module")
 def settings(chromium: str, kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return module_settings(kafka, tmp_path_factory.mktemp("settings"), partitions=1, paced_tokens_per_s=25.0)
+    """Answers do not end by themselves, however slow the machine is."""
+    own: dict[str, Any] = {"partitions": 1, "paced_tokens_per_s": 25.0, "max_tokens": 20_000}
+    return module_settings(kafka, tmp_path_factory.mktemp("settings"), **own)
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ async def test_axe_finds_nothing_in_any_view(context: BrowserContext, gateway: G
         await page.locator(".call summary").click()
         await page.get_by_role("button", name="Rewrite from a word of this answer").first.click()
         gone = page.get_by_text("The words of this answer are not kept one by one any more.")
-        await expect(gone).to_be_visible(timeout=30_000)
+        await expect(gone).to_be_visible()
         talk = await page.evaluate("axe.run().then(found => found.violations)")
         await page.get_by_role("button", name="Leave the answer as it is").click()
         await page.get_by_role("button", name="Cancel").click()

@@ -63,6 +63,7 @@ async def asked(gateway: GatewayProcess, user: str) -> None:
 
 async def desk(context: BrowserContext, gateway: GatewayProcess, name: str) -> Page:
     page = await context.new_page()
+    await page.clock.install()
     await page.goto(f"{gateway.url}/approvals")
     await page.get_by_label("Your name").fill(name)
     await page.get_by_label("Your name").press("Enter")
@@ -137,9 +138,12 @@ async def test_two_of_a_desk_decide_by_keyboard_and_see_each_other(browser: Brow
     theirs = bob.get_by_role("article").filter(has_text="for omar")
     where = await theirs.get_by_role("button", name="Approve Look up").bounding_box()
     assert where is not None
-    for _ in range(8):  # impatiently: the next card comes to lie there, and is not decided by that
+    # Impatiently: the next card comes to lie there, and is not decided by that while it has only just moved.
+    await bob.clock.pause_at(await bob.evaluate("Date.now()") / 1000 + 60)
+    for _ in range(8):
         await bob.touchscreen.tap(where["x"] + 20, where["y"] + 20)
         await asyncio.sleep(0.1)
+    await bob.clock.resume()
     await expect(bob.locator("#decided")).to_contain_text("for omar. Approved by you.", timeout=LONG_MS)
     await expect(ali.locator("#decided")).to_contain_text("for omar. Approved by bob.", timeout=LONG_MS)
     await expect(omar).to_have_count(0)
@@ -189,7 +193,7 @@ async def test_the_page_says_for_what_an_answer_waits_and_others_pass_it(
         await page.screenshot(path=pictures / f"{name}.png")
         assert await page.evaluate("document.documentElement.scrollWidth") == width
     # The time comes, and the answer with it.
-    changes["not_before"] = int(time.time() * 1000) + 15_000
+    changes["not_before"] = int(time.time() * 1000) + 30_000
     await page.get_by_role("button", name="New").first.click()
     await say(page, "What is it now?")
     await expect(note).to_have_text("Your question waits for its time.", timeout=LONG_MS)

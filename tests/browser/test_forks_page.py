@@ -34,7 +34,7 @@ async def sent(page: Page, name: str) -> dict[str, Any]:
 
 async def history(gateway: GatewayProcess, user: str) -> dict[str, list[tuple[str, str]]]:
     """Questions and answers of each of the user's conversations."""
-    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}) as http:
+    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}, timeout=60) as http:
         listed = (await http.get("/v1/conversations")).json()["conversations"]
         names = [one["conversation_id"] for one in listed]
         turns = {name: (await http.get(f"/v1/conversations/{name}")).json()["turns"] for name in names}

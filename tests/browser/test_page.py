@@ -59,6 +59,16 @@ async def words(page: Page, most: int) -> None:
     )
 
 
+async def at_length(page: Page, tokens: int) -> None:
+    """Its answers end with so many tokens."""
+
+    async def changed(route: Route) -> None:
+        body = route.request.post_data_json
+        await (route.fallback() if body is None else route.continue_(post_data={**body, "max_tokens": tokens}))
+
+    await page.route("**/v1/requests?*", changed)
+
+
 async def whole(gateway: GatewayProcess, page: Page, user: str) -> str:
     request_id = await page.locator("article").last.get_attribute("data-request")
     async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
@@ -68,7 +78,8 @@ async def whole(gateway: GatewayProcess, page: Page, user: str) -> str:
 
 async def stored(gateway: GatewayProcess, user: str, count: int) -> None:
     """Until so many turns of the user are in the history."""
-    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}) as http, asyncio.timeout(120):
+    client = httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}, timeout=60)
+    async with client as http, asyncio.timeout(120):
         while sum(one["turns"] for one in (await http.get("/v1/conversations")).json()["conversations"]) < count:
             await asyncio.sleep(0.1)
 
@@ -100,7 +111,7 @@ async def test_reasoning_is_a_fold_above_the_answer(context: BrowserContext, gat
     page = await enter(context, gateway, "rita")
 
     async def with_effort(route: Route) -> None:
-        await route.continue_(post_data={**route.request.post_data_json, "reasoning_effort": "high"})
+        await route.continue_(post_data={**route.request.post_data_json, "reasoning_effort": "high", "max_tokens": 100})
 
     await page.route("**/v1/requests?*", with_effort)
     await say(page, "think first")
@@ -176,6 +187,7 @@ async def test_an_answer_that_goes_on_grows_in_its_place_through_a_reload(
     async with page.expect_request("**/v1/requests*") as asked:
         await say(page, "and then?")
     assert (await asked.value).post_data_json["prompt"] == "and then?"
+    await words(page, 1)
     await page.keyboard.press("Escape")
     await over(page)
 

@@ -14,11 +14,14 @@ import httpx
 import pytest
 from playwright.async_api import BrowserContext, Page, Request, Route, expect
 
+from app.local.kafka import KafkaCluster
 from app.settings import Settings
+from tests.browser.test_page import at_length
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.npm import NODE, NPM
 from tests.integration.npm_package import built_example
+from tests.integration.worker.conftest import module_settings
 
 ANSWER = "article[data-role=assistant]"
 LONG_MS = 120_000
@@ -39,6 +42,11 @@ def origin() -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def settings(chromium: str, kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return module_settings(kafka, tmp_path_factory.mktemp("settings"), partitions=1, paced_tokens_per_s=25.0)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +93,7 @@ async def test_stop_ends_the_answer_at_the_worker_also_after_a_reload(
 ) -> None:
     for chat in ("stop", "stop-after-reload"):
         page = await opened(context, origin, allowing, chat)
+        await at_length(page, 20_000)
         await ask(page, "tell me everything")
         await wait_words(page, 5)
         if chat != "stop":
@@ -196,6 +205,7 @@ async def test_messages_come_after_an_answer_now_and_instead_of_it(
     context: BrowserContext, origin: str, allowing: GatewayProcess, worker: WorkerProcess
 ) -> None:
     page = await opened(context, origin, allowing, "busy")
+    await at_length(page, 20_000)
     bodies: list[dict[str, Any]] = []
 
     def note(request: Request) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
@@ -138,12 +138,8 @@ async def test_a_page_shows_the_answer(
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     await page.goto(f"{site}/{name}.html?{httpx.QueryParams(at=paged.url, q=question)}")
-    shown, ended = "", ""
-    for _ in range(250):
-        await asyncio.sleep(0.1)
-        shown, ended = await page.evaluate("[answer.textContent, state.textContent]")
-        if ended:
-            break
+    await expect(page.locator("#state")).not_to_be_empty()
+    shown, ended = await page.evaluate("[answer.textContent, state.textContent]")
     assert (ended, complaints) == (state, [])
     await page.close()
     turns: dict[str, str] = {}

@@ -14,7 +14,7 @@ from playwright.async_api import BrowserContext, expect
 
 from app.settings import Settings
 from app.tools import Tools
-from tests.browser.test_page import LONG_MS, enter, over, say, stored
+from tests.browser.test_page import LONG_MS, at_length, enter, over, say, stored
 from tests.browser.test_while_busy import send
 from tests.integration.gateway.gateway_process import GatewayProcess
 
@@ -44,7 +44,7 @@ async def program(settings: Settings) -> AsyncIterator[None]:
 def offering_gateway(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("offering")
     (folder / "tools.json").write_text(json.dumps(tools.definitions))
-    offering = settings.model_copy(update={"gateway_tools": folder / "tools.json", "max_tokens": 8})
+    offering = settings.model_copy(update={"gateway_tools": folder / "tools.json"})
     with GatewayProcess(offering, folder / "gateway.log") as gateway:
         yield gateway
 
@@ -54,6 +54,7 @@ async def test_a_call_and_its_result_are_shown_and_found_again(
     context: BrowserContext, offering_gateway: GatewayProcess
 ) -> None:
     page = await enter(context, offering_gateway, "tess")
+    await at_length(page, 8)
     await say(page, "What does it mean?")
     calls = page.locator("article").last.locator(".call")
     await expect(calls.first.locator("summary")).to_contain_text("Look up", timeout=LONG_MS)
@@ -77,6 +78,7 @@ async def test_a_message_is_added_to_an_answer_whose_tool_runs(
     context: BrowserContext, offering_gateway: GatewayProcess, pictures: Path
 ) -> None:
     page = await enter(context, offering_gateway, "stig")
+    await at_length(page, 8)
     choice = page.get_by_label("When it is answered")
     free.clear()
     await say(page, "What does it mean?")
@@ -107,6 +109,7 @@ async def test_a_message_is_added_to_an_answer_whose_tool_runs(
         await page.reload()
     # Nothing can be added to an answer without tools.
     await page.get_by_label("Tools", exact=True).uncheck()
+    await page.unroute("**/v1/requests?*")
     await say(page, "And now?")
     await expect(choice).to_be_visible()
     await expect(choice.locator("option")).to_have_count(3)

@@ -28,15 +28,6 @@ async def send(page: Page, text: str, when: str) -> dict[str, Any]:
     return body
 
 
-async def at_length(page: Page) -> None:
-    """Answers do not end by themselves, however slow the machine is."""
-
-    async def longer(route: Route) -> None:
-        await route.continue_(post_data={**route.request.post_data_json, "max_tokens": 20_000})
-
-    await page.route("**/v1/requests?*", longer)
-
-
 async def turns_of(gateway: GatewayProcess, user: str) -> list[dict[str, Any]]:
     async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}, timeout=60) as http:
         (talk,) = (await http.get("/v1/conversations")).json()["conversations"]
@@ -48,7 +39,6 @@ async def test_a_message_for_now_stops_the_answer_and_its_text_stays(
     context: BrowserContext, gateway: GatewayProcess, pictures: Path
 ) -> None:
     page = await enter(context, gateway, "nell")
-    await at_length(page)
     await expect(page.get_by_label("When it is answered")).not_to_be_visible()
     await say(page, "tell me a long story")
     await words(page, 5)
@@ -73,7 +63,6 @@ async def test_a_message_instead_of_the_question_leaves_nothing_of_it(
     context: BrowserContext, gateway: GatewayProcess, pictures: Path
 ) -> None:
     page = await enter(context, gateway, "rolf")
-    await at_length(page)
     other = await enter(context, gateway, "rolf")
     await say(page, "tell me a long story")
     await words(page, 5)
@@ -101,7 +90,6 @@ async def test_what_is_queued_is_shown_as_such_and_taken_back_by_keyboard(
     context: BrowserContext, gateway: GatewayProcess, pictures: Path
 ) -> None:
     page = await enter(context, gateway, "quin")
-    await at_length(page)
     await say(page, "tell me a long story")
     await words(page, 3)
     for text in ("and a second one", "and a third one"):
@@ -132,7 +120,6 @@ async def test_what_is_queued_is_shown_as_such_and_taken_back_by_keyboard(
 
 async def test_what_is_queued_is_there_after_a_reload(context: BrowserContext, gateway: GatewayProcess) -> None:
     page = await enter(context, gateway, "remo")
-    await at_length(page)
     await say(page, "tell me a long story")
     await words(page, 3)
     await say(page, "and a second one")
@@ -149,7 +136,6 @@ async def test_a_message_that_is_typed_while_the_page_loads_stands_behind_those_
     context: BrowserContext, gateway: GatewayProcess
 ) -> None:
     page = await enter(context, gateway, "lena")
-    await at_length(page)
     await say(page, "tell me a long story")
     await words(page, 3)
     loading, may_load = asyncio.Event(), asyncio.Event()
@@ -250,7 +236,6 @@ async def test_a_gateway_that_ends_between_two_messages_loses_neither(
     with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
         context = await browser.new_context()
         page = await enter(context, gateway, "gail")
-        await at_length(page)
         await say(page, "tell me a long story")
         await words(page, 3)
         await asyncio.to_thread(gateway.stop)
