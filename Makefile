@@ -9,7 +9,7 @@ DEMO_EXTRAS := local,minilm
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka tests/integration/programs/npm deploy/packages/npm
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clients programs bench soak bench-engine gpu engines faults analytics operations pods upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom site clean
+.PHONY: help install demo test lint clients programs collectors bench soak bench-engine gpu engines faults analytics operations pods upgrade fuzz search hostile mutants profile matrix real-model debug proto schemas page constraints audit sbom site clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 $(foreach stamp,$(STAMP) $(DEMO),$(if $(filter-out $(CURDIR),$(shell cat $(stamp) 2>/dev/null)),$(eval .PHONY: $(stamp))))
@@ -24,6 +24,7 @@ demo: $(DEMO)  ## two users chat through a real Kafka; ONCE=1 ends after the scr
 
 PYTEST := $(BIN)/python -m pytest
 ENGINES := .venv/engines
+JAEGER := github.com/jaegertracing/jaeger/cmd/jaeger@v1.76.0
 
 test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite; logs are in build
 	@$(BIN)/python -m tests
@@ -39,6 +40,9 @@ clients: $(STAMP)  ## clients of OpenAI's API in their default ways, in environm
 
 programs: $(STAMP)  ## docs/own-programs.md, executed: Faust, Quix Streams and Kafka Streams beside a worker
 	$(BIN)/python -m pytest -q -m "not gpu" tests/integration/programs/test_own_programs.py
+
+collectors: $(STAMP) .venv/collectors/.installed  ## one answer's tree of spans in Jaeger and Arize Phoenix as they come; needs Go, and 20 minutes at first
+	$(BIN)/python -m tests.collectors .venv/collectors
 
 bench: $(STAMP) .venv/peers  ## Parley, the floor and what people would write otherwise, side by side; ONLY=tax,goodput
 	$(BIN)/python -m tests.benchmarks $(if $(ONLY),--only $(ONLY))
@@ -150,6 +154,15 @@ $(ENGINES)/.installed: $(addprefix tests/engines/,requirements.in overrides.txt 
 	@$(ENVIRONMENT)
 	@$(BIN)/python -m venv --clear .venv/site
 	@.venv/site/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# Jaeger is built from its module, Phoenix is a package with many others: 1 GB.
+.venv/collectors/.installed: | $(STAMP)
+	@mkdir -p .venv/collectors/bin
+	cd .venv/collectors && rm -f go.mod go.sum && go mod init collectors && go get -tool $(JAEGER) && \
+		go build -mod=mod -o bin/jaeger $(firstword $(subst @, ,$(JAEGER)))
+	$(BIN)/python -m uv venv --quiet --clear --python $(BIN)/python .venv/collectors/phoenix-env
+	$(BIN)/python -m uv pip install --quiet --python .venv/collectors/phoenix-env/bin/python 'arize-phoenix==20.26.1'
 	@touch $@
 
 # It pins a newer click than Faust takes.
