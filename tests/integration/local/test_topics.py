@@ -118,6 +118,7 @@ async def test_topics_of_an_older_version_are_configured_anew_and_keep_what_an_o
     changelog, controls = changelog_topic(settings, Table.ERASED), settings.topic("controls")
     await _set(settings, changelog, {"cleanup.policy": "compact", "segment.bytes": "20971520"})
     await _set(settings, controls, {"retention.ms": "3600000"})
+    await _shows(settings, changelog, {"segment.bytes": "20971520"})
     await _shows(settings, controls, {"message.timestamp.type": "CreateTime"})
     await configure_topics(settings)
     await _create_changelogs(settings)
@@ -151,7 +152,7 @@ async def _create_changelogs(settings: Settings) -> None:
 async def _shows(settings: Settings, topic: str, wanted: Mapping[str, str]) -> None:
     """Wait until the broker shows this configuration."""
     config: dict[str, str] = {}
-    for _ in range(50):
+    for _ in range(600):
         config = await _config(settings, topic)
         if wanted.items() <= config.items():
             return

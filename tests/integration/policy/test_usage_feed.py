@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from datetime import UTC, datetime
 
 import pytest
 from aiokafka.errors import KafkaConnectionError
@@ -40,7 +40,8 @@ async def test_windows_count_once_however_often_reading_begins_anew(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(usage_feed, "_RETRY_S", 0.01)
-    now = time.time_ns() // 1_000_000
+    # Not the last hour of a month, in which the second window would be of the next one.
+    now = int(datetime.now(UTC).replace(day=15, hour=12).timestamp()) * 1000
     first = now - now % MINUTE_MS
     figures = TenantFigures(lambda: now, lambda: (), settings.partitions)
     tenants = Tenants(Policy(tenants={"acme": TenantRule(cost_per_month=100.0)}), figures)

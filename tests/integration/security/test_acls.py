@@ -149,7 +149,9 @@ async def test_gateways_ask_read_search_the_log_and_erase(
         async with httpx.AsyncClient(base_url=gateway.url, timeout=60, params={"user_id": "bob"}) as http:
             asked = (await http.post("/v1/requests", json={"prompt": "one two", "max_tokens": 5})).json()
             assert "done" in (await http.get(f"/v1/requests/{asked['request_id']}/events")).text
-            assert (await http.get("/v1/conversations/default")).status_code == 200
+            async with asyncio.timeout(120):  # the turn comes a moment after the end
+                while (await http.get("/v1/conversations/default")).status_code != 200:
+                    await asyncio.sleep(0.1)
             assert (await http.delete("/v1/users/bob")).status_code == 202
             assert (await http.get("/v1/users/bob/erasure")).status_code == 200
         assert gateway.stop() == 0

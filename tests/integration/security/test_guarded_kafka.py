@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tests.integration.security.guarded_kafka import PASSWORD, USER, GuardedKafk
 from tests.integration.security.token_server import TokenServer, token_server
 from tests.integration.worker.client import Client
 from tests.integration.worker.test_refusals import refused
+from tests.integration.worker.test_watch import is_watched, until
 
 Guarded = Callable[..., Settings]
 
@@ -66,15 +66,13 @@ async def test_a_watcher_logs_in_as_its_worker_does(
     elif way == "certificate":
         none = dict.fromkeys(("kafka_sasl_mechanism", "kafka_username", "kafka_password"), "")
         values = {"broker": kafka.by_certificate, "kafka_cert_file": kafka.client_cert, **none}
-    settings = guarded(topic_prefix=f"watched-{way}-", **values)
+    settings = guarded(topic_prefix=f"watched-{way}-", session_timeout_s=600.0, **values)
     await create_topics(settings)
     with WorkerProcess(settings, tmp_path / "worker.log") as worker:
         worker.wait_owning(2)
-        await asyncio.sleep(2.0)
+        until(lambda: is_watched(worker))
         worker.kill()
-        async with asyncio.timeout(60):
-            while "the group goes on without it" not in worker.log.read_text():
-                await asyncio.sleep(0.05)
+        until(lambda: "the group goes on without it" in worker.log.read_text())
     assert PASSWORD not in worker.log.read_text()
 
 
