@@ -17,7 +17,7 @@ from parley_client.plugins import Found, Plugin, Search, StoreOptions
 from app.plugins.running import PluginFailedError, PluginRoom
 from tests.simulation.promises import AT_A_TIME, CONTAINED, ERASED, FOUND, GONE, IN_TIME, Broken
 
-_STEPS = 100
+_BOUND_S, _STEPS = 10.0, 100
 _WORDS = ("where is my order 4711?", "", "a" * 10_000, "\0", 'it\'s 100 % "quoted" \u202e', "💥" * 500)
 Row = Mapping[str, Any]
 
@@ -37,7 +37,7 @@ class _Probe:
     """`rows` are those that have to be there."""
 
     def __init__(self, plugin: Plugin, options: StoreOptions) -> None:
-        self.rooms = [PluginRoom(plugin) for _ in range(2)]
+        self.rooms = [PluginRoom(plugin, _BOUND_S) for _ in range(2)]
         self._stores = [plugin.made(options) for _ in self.rooms]
         self._chance = random.Random("stores")
         self._ids: set[str] = set()

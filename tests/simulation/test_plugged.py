@@ -240,6 +240,13 @@ POINTS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no sign."""
+    for probes in ("plugin_probes", "store_probes"):
+        monkeypatch.setattr(f"tests.simulation.{probes}._BOUND_S", 60.0)
+
+
 @pytest.fixture
 def faulty(tmp_path: Path) -> Iterator[None]:
     put_package(tmp_path, SOURCE, POINTS, "faulty")
@@ -326,8 +333,7 @@ def test_the_examples_of_the_page_pass(name: str, settings: dict[str, Any], tmp_
         ("user_limit", {"limits": {"*": 3}}),
     ],
 )
-def test_parleys_own_features_pass(name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.simulation.plugin_probes._BOUND_S", 60.0)  # a busy machine is no sign
+def test_parleys_own_features_pass(name: str, settings: dict[str, Any]) -> None:
     (checked,) = check(name, settings, seeds=8)
     assert checked.broken == ()
 
