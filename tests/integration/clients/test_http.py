@@ -1,18 +1,14 @@
-"""What HTTP clients take for granted, and clients that leave."""
+"""What HTTP clients take for granted."""
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from tests.faults.worker_process import WorkerProcess
 from tests.integration.clients.conftest import HELLO, ORIGIN
-from tests.integration.gateway.gateway_process import GatewayProcess
 
 
 async def test_health_version_models_slashes_and_head(http: httpx.AsyncClient) -> None:
@@ -76,47 +72,3 @@ async def test_an_event_source_that_has_the_end_is_told_to_stop(http: httpx.Asyn
     assert (await http.get(asked["events"], headers={"Last-Event-ID": ids[-1]})).status_code == 204
     before = await http.get(asked["events"], headers={"Last-Event-ID": ids[-2]})
     assert (before.status_code, before.text.count('"done"')) == (200, 1)
-
-
-def running(worker: WorkerProcess) -> float:
-    text = httpx.get(f"http://127.0.0.1:{worker.web_port}/metrics", timeout=60).text
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == "parley:num_requests_running"
-    )
-
-
-LONG = {"ignore_eos": True, "max_tokens": 1000}
-MANY = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "array", "minItems": 800}}}
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("/v1/chat/completions", {"messages": HELLO, **LONG}),
-        ("/v1/completions", {"prompt": "Hello", **LONG}),
-        ("/v1/responses", {"input": "Hello", "text": MANY}),
-    ],
-)
-async def test_a_client_that_leaves_stops_its_answer(
-    gateway: GatewayProcess, worker: WorkerProcess, path: str, body: dict[str, object], stream: bool
-) -> None:
-    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
-        asking = asyncio.create_task(read(http, path, {**body, "stream": stream}))
-        async with asyncio.timeout(120):
-            while not running(worker):
-                await asyncio.sleep(0.02)
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-    async with asyncio.timeout(120):
-        while running(worker):
-            await asyncio.sleep(0.02)
-
-
-async def read(http: httpx.AsyncClient, path: str, body: dict[str, object]) -> None:
-    async with http.stream("POST", path, json=body) as reply:
-        async for _ in reply.aiter_bytes():
-            pass

@@ -19,7 +19,7 @@ from tests.integration.worker.conftest import module_settings
 @pytest.fixture(scope="package")
 def worker(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     folder = tmp_path_factory.mktemp("worker")
-    settings = module_settings(kafka, folder, paced_tokens_per_s=60.0, gateway_wait_s=2.0)
+    settings = module_settings(kafka, folder, paced_tokens_per_s=60.0, gateway_wait_s=60.0)
     with WorkerProcess(settings, folder / "worker.log") as worker:
         worker.wait_owning(settings.partitions)
         yield worker
@@ -27,7 +27,8 @@ def worker(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="package")
 def gateway(worker: WorkerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with GatewayProcess(worker.settings, tmp_path_factory.mktemp("gateway") / "gateway.log") as gateway:
+    log, constants = tmp_path_factory.mktemp("gateway") / "gateway.log", {"app.gateway.openai.exchange.STATUS_S": 60.0}
+    with GatewayProcess(worker.settings, log, constants=constants) as gateway:  # an error comes as a status
         yield gateway
         assert gateway.stop() == 0
 
@@ -63,7 +64,7 @@ def scripted(shared_worker: ScriptedWorker) -> ScriptedWorker:
 @pytest.fixture(scope="module")
 def guarded(keyed: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway before it."""
-    constants = {"app.gateway.answers.follow.KEEP_ALIVE_S": 0.1}
+    constants = {"app.gateway.answers.follow.KEEP_ALIVE_S": 0.1, "app.gateway.openai.stored_responses._CANCEL_S": 60.0}
     with GatewayProcess(keyed, tmp_path_factory.mktemp("gateway") / "gateway.log", constants=constants) as gateway:
         yield gateway
         assert gateway.stop() == 0

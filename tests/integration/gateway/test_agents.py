@@ -19,7 +19,7 @@ from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.worker.conftest import module_settings
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "researcher.py"
-PATIENCE_S = 60
+PATIENCE_S = 180
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from pathlib import Path
 
@@ -38,12 +39,13 @@ async def test_who_is_refused_and_who_searches_is_audited(settings: Settings, tm
     ):
         worker.wait_owning(settings.partitions)
         async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http, Client(settings) as client:
-            nina = {"Authorization": f"Bearer {KEY}"}
+            nina, begun = {"Authorization": f"Bearer {KEY}"}, time.monotonic()
             for _ in range(30):
                 wrong = await http.post("/v1/requests", json={"prompt": "x"}, headers={"Authorization": "Bearer guess"})
                 assert wrong.status_code == 401
             assert (await http.delete("/v1/users/omar", headers=nina)).status_code == 403
             await http.get("/v1/search", params={"q": "where is my parcel"}, headers=nina)
+            seconds = math.ceil(time.monotonic() - begun)
             found = await reports(client, 32)
             kinds = {(one.user_id, one.tenant, one.action.value, one.outcome) for one in found}
             assert kinds == {
@@ -52,7 +54,7 @@ async def test_who_is_refused_and_who_searches_is_audited(settings: Settings, tm
                 ("acme/nina", "acme", "search", "done"),
             }
             assert sum(one.count for one in found) == 32
-            assert len(found) < 15, "equal events of a second are one record"
+            assert len(found) <= 2 * (seconds + 3), "equal events of a second are one record"
             assert not any(b"parcel" in record.value for record in await client.records("audit"))
         verified = await Terminal(settings, tmp_path).run("audit", "verify")
         assert (verified.code, verified.out) == (0, "")

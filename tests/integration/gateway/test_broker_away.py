@@ -29,6 +29,9 @@ async def test_who_asks_is_told_soon_and_a_reader_waits_through_it_and_gets_the_
         async with httpx.AsyncClient(base_url=gateway.url, timeout=90) as http:
             request_id = (await http.post("/v1/requests", json={"prompt": "one two three"})).json()["request_id"]
             reading = asyncio.create_task(answer(http, request_id))
+            async with asyncio.timeout(120):
+                while "parley_gateway_streams 1.0" not in (await http.get("/metrics")).text:
+                    await asyncio.sleep(0.05)
             await asyncio.to_thread(kafka.stop)
             assert (await http.get("/readyz")).status_code == 503
             assert (await http.get("/healthz")).status_code == 200
@@ -37,9 +40,9 @@ async def test_who_asks_is_told_soon_and_a_reader_waits_through_it_and_gets_the_
             late = {"prompt": "hang", "request_id": "late"}
             chat = {"messages": [{"role": "user", "content": "hang"}]}
             refused = await asyncio.gather(
-                http.post("/v1/requests", json=late, params=other, timeout=60),
-                http.post("/v1/chat/completions", json=chat, params=other, timeout=60),
-                http.delete(f"/v1/requests/{request_id}-other", params=other, timeout=60),
+                http.post("/v1/requests", json=late, params=other, timeout=180),
+                http.post("/v1/chat/completions", json=chat, params=other, timeout=180),
+                http.delete(f"/v1/requests/{request_id}-other", params=other, timeout=180),
             )
             for reply in refused:
                 assert (reply.status_code, reply.json()["error"]["code"]) == (503, "unavailable")
@@ -56,8 +59,10 @@ async def test_who_asks_is_told_soon_and_a_reader_waits_through_it_and_gets_the_
                 assert sent[-1].event["type"] == "done"
                 reported = (await http.get(f"/v1/requests/{request_id}")).json()
                 assert (reported["text"], reported["conversation_id"]) == ("one two three ", DEFAULT_CONVERSATION)
-                assert (await http.get("/readyz")).status_code == 200
-                assert (await http.post("/v1/requests", json=late, params=other)).status_code == 202
+                while (await http.get("/readyz")).status_code != 200:
+                    await asyncio.sleep(0.1)
+                while (await http.post("/v1/requests", json=late, params=other)).status_code != 202:
+                    await asyncio.sleep(0.1)
                 while "late" not in [request.request_id for request in worker.requests]:
                     await asyncio.sleep(0.1)
         assert gateway.stop() == 0

@@ -9,7 +9,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -60,14 +60,19 @@ class Texter:
 
     async def heard(self, request_id: str) -> tuple[str, str]:
         """The text and the reason of the end, of which both gateways say the same."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             each = [await answer(one, request_id) for one in self.gateways]
         one, other = ((text_of(sent), _reason_of(sent[-1].event)) for sent in each)
         assert one == other
         return one
 
+    async def all_is_read(self) -> None:
+        """Until the worker has read what was sent: it reads a user's requests in order, and answers a later one."""
+        elsewhere = replace(self, conversation=uuid.uuid4().hex)
+        await elsewhere.heard(await elsewhere.ask("and here?", max_tokens=1))
+
     async def turns(self, count: int) -> list[dict[str, Any]]:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while True:
                 kept = await self.gateways[0].get(f"/v1/conversations/{self.conversation}")
                 turns: list[dict[str, Any]] = kept.json().get("turns", [])
@@ -148,7 +153,7 @@ async def test_a_queued_message_skips_no_calls_and_one_that_steers_is_read_betwe
     await calls_of(texter.topics, texter.user)
     queued = await texter.ask("later", max_tokens=2)
     steers = await texter.ask("rather this", while_busy="steer", max_tokens=2)
-    await asyncio.sleep(0.3)
+    await texter.all_is_read()
     await texter.give_results(0, 4)
     text, reason = await texter.heard(first)
     assert (await texter.heard(steers)) == ("", "stop")
@@ -224,8 +229,8 @@ async def test_a_later_message_does_not_overtake_one_that_steers(texter: Texter,
         await texter.heard(first)
     steers = await texter.ask("A", while_busy="steer", max_tokens=2)
     later = await texter.ask("B", max_tokens=2)
-    await asyncio.sleep(0.2)
     if rounds > 1:
+        await texter.all_is_read()
         await texter.give_results(0, rounds)
     assert [(await texter.heard(one))[1] for one in (first, steers, later)] == [
         "length",

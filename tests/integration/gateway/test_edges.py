@@ -49,7 +49,7 @@ async def test_nobody_gets_in_without_a_key_nor_to_what_is_anothers(guarded: htt
     request_id = asked.json()["request_id"]
     mine = f"/v1/requests/{request_id}"
     assert (await guarded.get(mine, headers=NINA)).json()["status"] == "queued"
-    token = jwt.encode({"sub": "nina", "exp": time.time() + 60}, SECRET)
+    token = jwt.encode({"sub": "nina", "exp": time.time() + 600}, SECRET)
     assert (await guarded.get(mine, headers={"Authorization": f"Bearer {token}"})).status_code == 200
 
     paths = [("GET", mine), ("GET", f"{mine}/events"), ("DELETE", mine), ("GET", "/v1/models"), ("GET", "/v1/me"),
@@ -60,8 +60,10 @@ async def test_nobody_gets_in_without_a_key_nor_to_what_is_anothers(guarded: htt
             reply = await guarded.request(method, path, headers=headers)
             assert (reply.status_code, reply.json()["error"]["code"]) == (401, "unauthorized"), path
 
-    assert (await guarded.get(mine, headers=OMAR)).status_code == 404
-    assert [one.event["error"]["code"] async for one in read(guarded, f"{mine}/events", headers=OMAR)] == ["not_found"]
+    for unknown in (mine, "/v1/requests/unknown-request"):
+        assert (await guarded.get(unknown, headers=OMAR)).status_code == 404
+        told = [one.event["error"]["code"] async for one in read(guarded, f"{unknown}/events", headers=OMAR)]
+        assert told == ["not_found"]
     for method, path in (("DELETE", "/v1/users/nina"), ("GET", f"{mine}?user_id=nina"), ("GET", "/v1/me?user_id=nina")):
         assert (await guarded.request(method, path, headers=OMAR)).status_code == 403
     reply = await guarded.post("/v1/requests", json={"prompt": "not mine", "user_id": "nina"}, headers=OMAR)
@@ -69,9 +71,10 @@ async def test_nobody_gets_in_without_a_key_nor_to_what_is_anothers(guarded: htt
 
 
 async def test_a_user_that_asks_too_much_is_told_when_to_come_again(guarded: httpx.AsyncClient) -> None:
-    replies = [await guarded.post("/v1/requests", json={"prompt": "more"}, headers=NINA) for _ in range(40)]
+    more = (guarded.post("/v1/requests", json={"prompt": "more"}, headers=NINA) for _ in range(80))
+    replies = await asyncio.gather(*more)  # at once: a slow machine would be allowed one every two seconds
     assert {reply.status_code for reply in replies} == {202, 429}
-    refused = next(reply for reply in replies if reply.status_code == 429)  # on a slow machine some come late enough
+    refused = next(reply for reply in replies if reply.status_code == 429)
     assert refused.json()["error"]["code"] == "rate_limited"
     assert int(refused.headers["retry-after"]) >= 1
     assert (await guarded.post("/v1/requests", json={"prompt": "one"}, headers=OMAR)).status_code == 202
@@ -114,15 +117,19 @@ async def test_a_slow_body_and_many_large_ones_cost_a_bounded_memory(new_setting
                 done, ended = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
                 assert all(b"429" in one.result() for one in done), "no other caller has sent anything"
                 refused += len(done)
-            held = (await asyncio.to_thread(httpx.get, gateway.metrics_url)).text
-            assert "parley_gateway_body_bytes 1.6e+06" in held
+            while "parley_gateway_body_bytes 1.6e+06" not in await figures(gateway):
+                await asyncio.sleep(0.05)
             for writer in senders:
                 writer.close()
             await asyncio.gather(*ended)
-            while "parley_gateway_body_bytes 0.0" not in (await asyncio.to_thread(httpx.get, gateway.metrics_url)).text:
+            while "parley_gateway_body_bytes 0.0" not in await figures(gateway):
                 await asyncio.sleep(0.05)
         assert gateway.stop() == 0
         assert "Traceback" not in gateway.log.read_text()
+
+
+async def figures(gateway: GatewayProcess) -> str:
+    return (await asyncio.to_thread(httpx.get, gateway.metrics_url, timeout=60)).text
 
 
 @pytest.fixture
@@ -182,7 +189,7 @@ async def test_sigterm_ends_it_cleanly_and_cuts_streams_without_an_end(open_edge
             lines = stream.aiter_lines()
             assert await anext(lines) == "retry: 1000"
             os.kill(open_edge.pid, signal.SIGTERM)
-            assert [line async for line in lines if line] == []
+            assert {line async for line in lines if line} <= {": waiting"}
     assert await asyncio.to_thread(open_edge.stop) == 0
     assert "development mode" in open_edge.log.read_text()
 

@@ -107,7 +107,7 @@ async def test_an_erasure_under_six_answers_leaves_nothing_and_stays_after_its_r
     async with asyncio.timeout(PATIENCE_S):
         while len(await rows(settings, USER)) < 2 or len(await rows(settings, "omar")) < 2:
             await asyncio.sleep(0.1)
-    running = [await client.ask(USER, "hello", conversation_id=f"c{n}", max_tokens=2000) for n in range(6)]
+    running = [await client.ask(USER, "hello", conversation_id=f"c{n}", max_tokens=100_000) for n in range(6)]
     async with asyncio.timeout(PATIENCE_S):
         while any((USER, one) not in client.reader.rule.answers for one in running):
             await asyncio.sleep(0.05)
@@ -146,7 +146,7 @@ async def test_only_oneself_can_be_asked_about(worker: WorkerProcess, tmp_path: 
     settings = worker.settings.model_copy(update={"gateway_api_keys": "a-key-of-sixteen=nina"})
     with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
         async with httpx.AsyncClient(
-            base_url=gateway.url, headers={"authorization": "Bearer a-key-of-sixteen"}
+            base_url=gateway.url, headers={"authorization": "Bearer a-key-of-sixteen"}, timeout=60
         ) as http:
             assert (await http.get("/v1/users/omar/erasure")).status_code == 403
             assert (await http.get("/v1/users/nina/erasure")).status_code == 200

@@ -44,7 +44,7 @@ async def indexed(settings: Settings, user: str, count: int) -> None:
 
 
 async def six_running(client: Client) -> list[str]:
-    running = [await client.ask(USER, "hello", conversation_id=f"c{n}", max_tokens=2000) for n in range(6)]
+    running = [await client.ask(USER, "hello", conversation_id=f"c{n}", max_tokens=100_000) for n in range(6)]
     async with asyncio.timeout(PATIENCE_S):
         while any((USER, one) not in client.reader.rule.answers for one in running):
             await asyncio.sleep(0.05)
@@ -97,7 +97,8 @@ async def test_the_owner_is_killed_in_the_midst_of_an_erasure_of_a_conversation(
             ]
             await indexed(settings, USER, 4)
             running = [
-                await client.ask(USER, "go on", conversation_id=name, max_tokens=150) for name in ("gone", "kept")
+                await client.ask(USER, "go on", conversation_id=name, max_tokens=most)
+                for name, most in (("gone", 100_000), ("kept", 150))
             ]
             async with asyncio.timeout(PATIENCE_S):
                 while any((USER, name) not in client.reader.rule.answers for name in running):

@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 import trustme
-from websockets.asyncio.client import connect
 
 from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.accepted_sockets import delays_small_writes
 from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.gateway.test_socket import opened
 from tests.integration.gateway.test_tls import KEY, files_of, trusting
 from tests.integration.gateway.test_tls import gateway as gateway_with_keys
 
@@ -30,7 +30,7 @@ async def test_streams_and_websockets_are_sent_at_once(gateway: GatewayProcess, 
     async with http.stream("POST", "/v1/chat/completions", json=_CHAT) as reply:
         assert delays_small_writes(port) == [False]
         await reply.aread()
-    async with connect(f"ws://127.0.0.1:{port}/v1/ws", proxy=None) as socket:
+    async with opened(gateway) as socket:
         await socket.send(json.dumps({"type": "ask", "prompt": "hi", "max_tokens": 4}))
         await socket.recv()
         assert set(delays_small_writes(port)) == {False}

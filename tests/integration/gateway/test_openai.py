@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import httpx
 import openai
 import pytest
+from aiokafka import ConsumerRecord
 from openai import AsyncOpenAI
 
 from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.worker.client import Client
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -46,7 +49,7 @@ async def test_a_stream_says_the_same_piece_by_piece(client: AsyncOpenAI) -> Non
 
 async def test_without_include_usage_no_chunk_has_any(client: AsyncOpenAI) -> None:
     stream = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=2, stream=True)
-    assert [chunk.usage async for chunk in stream] == [None] * 4
+    assert {chunk.usage async for chunk in stream} == {None}
 
 
 async def test_what_the_worker_refuses_has_openais_form(client: AsyncOpenAI) -> None:
@@ -163,18 +166,53 @@ async def test_a_conversation_goes_on_with_the_first_choice(client: AsyncOpenAI)
 async def test_one_choice_of_several_is_cancelled_and_the_others_go_on(
     client: AsyncOpenAI, http: httpx.AsyncClient
 ) -> None:
-    stream = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=60, n=2, stream=True)
+    stream = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=100_000, n=2, stream=True)
     ids: dict[int, str] = {}
     ends: dict[int, str] = {}
+    goes_on = 0
     async for chunk in stream:
         (choice,) = chunk.choices
         if choice.delta.role:
             ids[choice.index] = chunk.parley["request_id"]
             if len(ids) == 2:
                 await http.delete(f"/v1/requests/{ids[0]}")
-        if choice.finish_reason:
+        elif choice.finish_reason:
             ends[choice.index] = chunk.parley["finish_reason"]
-    assert ends == {0: "cancelled", 1: "length"}
+        elif 0 in ends:
+            goes_on += 1
+            if goes_on == 3:
+                await http.delete(f"/v1/requests/{ids[1]}")
+    assert ends == {0: "cancelled", 1: "cancelled"}
+    assert goes_on >= 3
+
+
+ENDLESS: dict[str, dict[str, object]] = {
+    "chat/completions": {"messages": HELLO, "max_tokens": 100_000},
+    "completions": {"prompt": "hello", "max_tokens": 100_000},
+    "responses": {"input": "hello", "max_output_tokens": 100_000},
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("route", ENDLESS)
+async def test_a_client_that_leaves_stops_its_answer(gateway: GatewayProcess, route: str, stream: bool) -> None:
+    user = f"leaver-{route[:4]}-{stream}"
+
+    async def read() -> None:
+        async with httpx.AsyncClient(base_url=f"{gateway.url}/v1", params={"user_id": user}, timeout=120) as http:
+            await http.post(route, json={**ENDLESS[route], "stream": stream})
+
+    async with Client(gateway.settings) as topics, asyncio.timeout(120):
+        asking = asyncio.create_task(read())
+        asked: list[ConsumerRecord] = []
+        while not asked:
+            asked = [one for one in await topics.records("requests") if one.key == user.encode()]
+        request_id = json.loads(asked[0].value)["request_id"]
+        await topics.begun(user, request_id)
+        asking.cancel()
+        end = (await topics.answer(user, request_id)).end
+    assert end is not None
+    assert end.finish_reason == "cancelled"
 
 
 async def test_many_streams_at_once_keep_apart(client: AsyncOpenAI) -> None:

@@ -25,7 +25,7 @@ def test_its_suite_passes(gateway: GatewayProcess) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "# fail 0" in run.stdout

@@ -24,7 +24,8 @@ async def test_a_chat_completion_has_it_beside_its_content(client: AsyncOpenAI) 
     done = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=8, reasoning_effort="high")
     message = done.choices[0].message
     assert message.reasoning_content + message.content == plain.choices[0].message.content
-    assert done.usage.completion_tokens_details.reasoning_tokens == 4
+    # Those of an event that also has text are not counted, and a busy worker puts several tokens into one.
+    assert 0 < done.usage.completion_tokens_details.reasoning_tokens <= 4
     assert plain.usage.completion_tokens_details is None
     assert not hasattr(plain.choices[0].message, "reasoning_content")
 
@@ -39,7 +40,7 @@ async def test_chunks_have_it_before_the_content(client: AsyncOpenAI) -> None:
     whole = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=8, reasoning_effort="high")
     assert "".join(reasoning) == whole.choices[0].message.reasoning_content
     assert "".join(content) == whole.choices[0].message.content
-    assert max(at for at, one in enumerate(reasoning) if one) < min(at for at, one in enumerate(content) if one)
+    assert max(at for at, one in enumerate(reasoning) if one) <= min(at for at, one in enumerate(content) if one)
 
 
 async def test_a_response_has_it_as_an_item(client: AsyncOpenAI) -> None:
@@ -58,7 +59,6 @@ async def test_a_response_has_it_as_an_item(client: AsyncOpenAI) -> None:
     }
     assert deltas == {"reasoning_text": thought.content[0].text, "output_text": response.output_text}
     assert response.reasoning.effort == "high"
-    # Those of an event that also has text are not counted, and a busy worker puts several tokens into one.
     assert 0 < response.usage.output_tokens_details.reasoning_tokens <= 4
     # The items go back as they came.
     again = await client.responses.create(

@@ -23,7 +23,7 @@ from tests.integration.worker.conftest import module_settings
 from tests.integration.worker.test_tools_over_kafka import calls_of
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "refund_desk.py"
-PATIENCE_S = 60
+PATIENCE_S = 180
 
 
 def refund(amount: int) -> dict[str, Any]:
@@ -42,7 +42,8 @@ def gateway(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> It
     policy.write_text('[waits]\n[tools.refund]\napprove = { by = "desk" }\n')
     settings = module_settings(kafka, folder, engine="torch", model="demo", threads=1, policy=policy)
     worker = WorkerProcess(settings, folder / "worker.log")
-    with worker, GatewayProcess(settings, folder / "gateway.log") as gateway:
+    constants = {"app.gateway.answers.approvals._CURRENT_S": 60.0}
+    with worker, GatewayProcess(settings, folder / "gateway.log", constants=constants) as gateway:
         worker.wait_owning(settings.partitions)
         yield gateway
 

@@ -47,7 +47,7 @@ async def test_what_was_replaced_or_rolled_back_is_found_nowhere(worker: WorkerP
     async with Client(worker.settings) as client:
         first = (await client.asked(USER, "which jackets are there?", **asked)).request_id
         second = (await client.asked(USER, "which bicycles are blue?", **asked)).request_id
-        back = await client.ask(USER, "bicycles to be forgotten", **{**asked, "max_tokens": 10_000})
+        back = await client.ask(USER, "bicycles to be forgotten", **{**asked, "max_tokens": 100_000})
         await client.begun(USER, back)
         third = (await client.asked(USER, "and jackets?", **asked, while_busy="rollback")).request_id
         edit = {"conversation_id": "c2", "max_tokens": 60, "replaces": [second, third], "recall": 5}

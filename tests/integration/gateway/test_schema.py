@@ -30,7 +30,7 @@ async def test_every_reply_is_a_documented_one(new_settings: NewSettings, tmp_pa
 
 def schemathesis(gateway: GatewayProcess, phases: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("schemathesis")), "run", f"{gateway.url}/openapi.json"]
-    options = ["--checks", CHECKS, "--max-examples", EXAMPLES, "--seed", SEED, "--request-timeout", "20", "--no-color"]
+    options = ["--checks", CHECKS, "--max-examples", EXAMPLES, "--seed", SEED, "--request-timeout", "120", "--no-color"]
     # A search without a history is 503, which is what it says.
     chosen = ["--phases", phases, "--exclude-path", "/v1/search", "--generation-database", "none"]
     whole = [*command, *options, *chosen]

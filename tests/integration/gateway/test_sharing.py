@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from app.local.kafka import KafkaCluster
@@ -19,9 +19,10 @@ from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.events import Sent, answer, text_of
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.gateway.lists_after_answers import KINDS, lists_after_answers
+from tests.integration.gateway.test_socket import opened
 from tests.integration.worker.conftest import module_settings
 
-JOINED_S = 30.0
+JOINED_S = 120.0
 KEYS = "a-key-of-nina-0001=nina, a-key-of-tom-00001=acme/tom"
 SECRET = "the-secret-between-these-gateways"
 NEW = "the-new-secret-between-these-gateways"
@@ -136,7 +137,7 @@ async def test_sharing_gateways_look_at_and_cancel_answers_of_any_user(gateways:
     for number in range(4):
         user = {"user_id": f"look-{number}"}
         async with httpx.AsyncClient(params=user, timeout=60) as http:
-            asked = (await http.post(f"{one.url}/v1/requests", json={"prompt": "hi", "max_tokens": 500})).json()
+            asked = (await http.post(f"{one.url}/v1/requests", json={"prompt": "hi", "max_tokens": 100_000})).json()
             place = f"/v1/requests/{asked['request_id']}"
             async with asyncio.timeout(120):
                 while (seen := (await http.get(f"{other.url}{place}")).json()).get("status") != "running":
@@ -176,15 +177,17 @@ async def test_sharing_gateways_stream_chat_completions_of_any_user(gateways: Ga
             reply = await http.post("/v1/chat/completions", json={**body, "user": f"chat-{number}"})
         chunks = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
         assert chunks[-1]["choices"][0]["finish_reason"] == "length"
-        assert len([one for one in chunks if one["choices"][0]["delta"].get("content")]) == 8
+        said = "".join(one["choices"][0]["delta"].get("content") or "" for one in chunks)
+        assert len(said.split()) == 8
 
 
-@pytest.mark.timeout(180)
 async def test_streams_stay_whole_while_gateways_join_leave_and_are_killed(gateways: Gateways) -> None:
     kept, killed, leaving = gateways.start(3)
     await gateways.divided(kept, killed, leaving)
     streams = [asyncio.create_task(streamed(kept, f"storm-{number}", tokens=240)) for number in range(16)]
-    await asyncio.sleep(2.0)
+    async with asyncio.timeout(120):
+        while metric(kept, "parley_gateway_first_token_seconds_count") < len(streams):
+            await asyncio.sleep(0.1)
     killed.kill()
     await asyncio.sleep(2.0)
     (joined,) = await asyncio.to_thread(gateways.start)
@@ -202,9 +205,11 @@ async def test_a_users_limit_holds_across_sharing_gateways(gateways: Gateways) -
         user = {"user_id": f"limit-{number}"}
         async with httpx.AsyncClient(params=user, timeout=60) as http:
             asks = (http.post(f"{three[at % 3].url}/v1/requests", json={"prompt": "hi"}) for at in range(30))
+            begun = time.monotonic()
             codes = [reply.status_code for reply in await asyncio.gather(*asks)]
+            refilled = (time.monotonic() - begun) * 10 / 60
         assert set(codes) == {202, 429}
-        assert 10 <= codes.count(202) <= 12, "the limit, and what is refilled meanwhile"
+        assert 10 <= codes.count(202) <= 11 + refilled
 
 
 def with_keys(settings: Settings, keys: str = KEYS, secret: str = SECRET) -> Settings:
@@ -226,9 +231,7 @@ async def test_the_public_port_serves_no_gateway(gateways: Gateways) -> None:
     await gateways.divided(alone)
     for headers in ({}, {"Authorization": f"Bearer {SECRET}"}, {"Authorization": "Bearer a-key-of-nina-0001"}):
         with pytest.raises(InvalidStatus) as refused:
-            async with connect(
-                f"ws{alone.url.removeprefix('http')}/internal/gateways", additional_headers=headers, proxy=None
-            ):
+            async with opened(alone, "/internal/gateways", additional_headers=headers):
                 pass
         assert refused.value.response.status_code == 404
 
@@ -242,7 +245,6 @@ async def test_sharing_gateways_with_keys_know_each_other_by_their_secret(gatewa
     assert SECRET not in one.log.read_text() + other.log.read_text()
 
 
-@pytest.mark.timeout(180)
 async def test_users_notice_nothing_of_a_change_of_keys_and_secret(gateways: Gateways) -> None:
     users = [f"a-key-of-user-{number:04}" for number in range(8)]
     keys = ",".join(f"{key}=user-{number}" for number, key in enumerate(users))

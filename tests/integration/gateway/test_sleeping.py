@@ -69,6 +69,14 @@ async def status_of(http: httpx.AsyncClient, request_id: str) -> dict[str, Any]:
     return reply
 
 
+async def waits_of(http: httpx.AsyncClient, request_id: str) -> list[Any]:
+    """What the answer waits for, once it sleeps: that is a commit later than the notice."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (found := await status_of(http, request_id))["status"] != "waiting":
+            await asyncio.sleep(0.1)
+    return list(found["waiting"])
+
+
 async def until_waiting(http: httpx.AsyncClient, request_id: str, place: str | None = None) -> list[Sent]:
     headers = {} if place is None else {"Last-Event-ID": place}
     return await answer(http, request_id, params={"until": "waiting"}, headers=headers)
@@ -85,10 +93,8 @@ async def test_a_stream_ends_where_the_answer_waits_and_the_status_says_for_what
     place = next(one.id for one in reversed(first) if one.id)
     again = await until_waiting(http, request_id, place)
     assert [one.event["notice"]["details"] for one in again] == [wait]
-    async with asyncio.timeout(PATIENCE_S):
-        while (found := await status_of(http, request_id))["status"] != "waiting":
-            await asyncio.sleep(0.1)
-    assert (found["waiting"], found["text"]) == ([wait], text_of(first))
+    assert await waits_of(http, request_id) == [wait]
+    assert (await status_of(http, request_id))["text"] == text_of(first)
 
     following = asyncio.create_task(answer(http, request_id, headers={"Last-Event-ID": place}))
     await result(topics, call, "packed")
@@ -124,7 +130,7 @@ async def test_a_gateway_that_comes_later_knows_that_it_waits(
             said = await until_waiting(later, request_id)
             assert [one.event for one in said if one.id] == [one.event for one in first if one.id]
             assert said[-1].event["notice"] == first[-1].event["notice"]
-            assert (await status_of(later, request_id))["waiting"] == [first[-1].event["notice"]["details"]]
+            assert await waits_of(later, request_id) == [first[-1].event["notice"]["details"]]
     assert (await http.delete(f"/v1/requests/{request_id}")).json()["status"] == "cancelling"
     assert (await answer(http, request_id))[-1].event["finish_reason"] == "cancelled"
 
@@ -215,7 +221,6 @@ async def test_a_response_that_waits_is_in_progress(
     if background:
         created = await client.responses.create(background=True, **own)
         await calls_of(topics, dict(client.default_query)["user_id"])
-        await asyncio.sleep(2 * ASLEEP_S)
     else:
         created, error = None, None
         async for event in await client.responses.create(stream=True, **own):
@@ -223,7 +228,9 @@ async def test_a_response_that_waits_is_in_progress(
             error = event if event.type == "error" else None
         assert (error and error.code) == "waiting"
     assert created is not None
-    waiting = await client.responses.retrieve(created.id)
+    async with asyncio.timeout(PATIENCE_S):
+        while "waiting" not in ((waiting := await client.responses.retrieve(created.id)).model_extra or {})["parley"]:
+            await asyncio.sleep(0.1)
     assert waiting.status == "in_progress"
     (wait,) = (waiting.model_extra or {})["parley"]["waiting"]
     assert (wait["kind"], wait["name"]) == ("tool", "look_up")

@@ -27,7 +27,8 @@ SECRET = "a secret that has well over 32 bytes"
 
 @asynccontextmanager
 async def opened(gateway: GatewayProcess, path: str = "/v1/ws", **options: Any) -> AsyncIterator[ClientConnection]:
-    async with connect(gateway.url.replace("http", "ws") + path, proxy=None, **options) as socket:
+    url = gateway.url.replace("http", "ws") + path
+    async with connect(url, proxy=None, open_timeout=120, ping_interval=None, **options) as socket:
         yield socket
 
 
@@ -91,8 +92,9 @@ async def test_an_answer_goes_on_after_the_place_that_is_named_on_another_connec
     async with opened(gateway) as socket:
         await say(socket, type="ask", prompt="hello", max_tokens=30)
         request_id = (await heard(socket))["request_id"]
-        first = [await heard(socket) for _ in range(4)]
-    first = [one for one in first if one["type"] == "token"]
+        first = [await heard(socket)]
+        while first[-1]["type"] != "token":
+            first.append(await heard(socket))
     async with opened(gateway) as socket:
         begin = len(indexes_of(first))
         await say(socket, type="follow", ref="b", request_id=request_id, starting_after=begin)
@@ -114,9 +116,12 @@ async def test_a_cancel_ends_the_answer_and_an_unfollow_the_telling_of_it(gatewa
             pass
         await say(socket, type="cancel", ref="c", request_id=ids[1])
         events = await up_to_the_end(socket)
-        assert {"type": "cancelling", "ref": "c", "request_id": ids[1]} in events
-        assert {one["request_id"] for one in events} == {ids[1]}
+        cancelling = {"type": "cancelling", "ref": "c", "request_id": ids[1]}
         assert events[-1]["finish_reason"] == "cancelled"
+        if cancelling not in events:
+            events.append(await heard(socket))
+        assert cancelling in events
+        assert {one["request_id"] for one in events} == {ids[1]}
         await say(socket, type="cancel", request_id=ids[0])
 
 
@@ -138,9 +143,6 @@ async def test_what_is_wrong_is_refused_and_the_connection_stays(gateway: Gatewa
                 "invalid_request",
                 param,
             )
-        await say(socket, type="follow", request_id="unknown-request")
-        assert (await heard(socket))["type"] == "following"
-        assert (await heard(socket))["error"]["code"] == "not_found"
         await socket.send("x" * 1_100_000)
         with pytest.raises(ConnectionClosed) as closed:
             await heard(socket)
@@ -188,30 +190,49 @@ async def test_the_key_is_in_the_header_or_for_browsers_in_the_subprotocol(guard
 
 async def test_it_has_the_limits_of_the_other_ways(guarded: GatewayProcess) -> None:
     async with opened(guarded, additional_headers={"Authorization": "Bearer key-of-nina-0123"}) as socket:
-        reported = []
-        for _ in range(8):
+        for _ in range(20):
             await say(socket, type="ask", prompt="hello")
-            reported.append(await heard(socket))
-    assert reported[-1]["error"]["code"] == "rate_limited"
-    assert reported[-1]["retry_after_s"] > 0
+        reported = [one for one in [await heard(socket) for _ in range(20)] if one["type"] == "refused"]
+    assert {one["error"]["code"] for one in reported} == {"rate_limited"}
+    assert all(one["retry_after_s"] > 0 for one in reported)
+
+
+def bearer(user: str, life_s: float) -> dict[str, str]:
+    return {"Authorization": f"Bearer {jwt.encode({'sub': user, 'exp': time.time() + life_s}, SECRET)}"}
+
+
+LIVES_S = (3, 60)
+"""Of tokens: the second one is for a gateway that was given no processor before the first one had ended."""
+
+
+async def test_an_answer_that_nobody_knows_is_not_found(guarded: GatewayProcess) -> None:
+    async with opened(guarded, additional_headers=bearer("una", 600)) as socket:
+        await say(socket, type="follow", request_id="unknown-request")
+        assert (await heard(socket))["type"] == "following"
+        assert (await heard(socket))["error"]["code"] == "not_found"
 
 
 async def test_a_connection_ends_with_its_token(guarded: GatewayProcess) -> None:
-    # The checker allows clocks ten seconds; the others are for a gateway that has no processor.
-    token = jwt.encode({"sub": "lena", "exp": time.time() + 5}, SECRET)
-    async with opened(guarded, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
-        with pytest.raises(ConnectionClosed) as closed:
-            await heard(socket)
+    for life_s in LIVES_S:
+        with contextlib.suppress(InvalidStatus):
+            async with opened(guarded, additional_headers=bearer("lena", life_s)) as socket:
+                with pytest.raises(ConnectionClosed) as closed:
+                    await heard(socket)
+            break
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 3000
 
 
 async def test_a_stream_ends_with_its_token_and_without_an_end(guarded: GatewayProcess) -> None:
-    token = jwt.encode({"sub": "lena", "exp": time.time() + 5}, SECRET)
-    headers = {"Authorization": f"Bearer {token}"}
-    async with httpx.AsyncClient(base_url=guarded.url, headers=headers, timeout=60) as http, asyncio.timeout(120):
-        request_id = (await http.post("/v1/requests", json={"prompt": "no worker answers"})).json()["request_id"]
-        async with http.stream("GET", f"/v1/requests/{request_id}/events") as stream:
-            with contextlib.suppress(httpx.RemoteProtocolError):
-                assert not [line async for line in stream.aiter_lines() if line.startswith("data:")]
-        assert (await http.get(f"/v1/requests/{request_id}")).status_code == 401
+    async with httpx.AsyncClient(base_url=guarded.url, timeout=60) as http, asyncio.timeout(240):
+        asked = await http.post("/v1/requests", json={"prompt": "no worker answers"}, headers=bearer("lena", 600))
+        path = asked.json()["events"]
+        for life_s in LIVES_S:
+            headers = bearer("lena", life_s)
+            async with http.stream("GET", path, headers=headers) as stream:
+                with contextlib.suppress(httpx.RemoteProtocolError):
+                    assert not [line async for line in stream.aiter_lines() if line.startswith("data:")]
+            if stream.status_code == 200:
+                break
+        assert stream.status_code == 200
+        assert (await http.get(path, headers=headers)).status_code == 401

@@ -60,7 +60,7 @@ async def stall_on_events(gateway: GatewayProcess, opened: ExitStack) -> None:
 
 async def stall_on_websocket(gateway: GatewayProcess, opened: ExitStack) -> None:
     url = f"ws://127.0.0.1:{gateway.settings.gateway_port}/v1/ws"
-    talk = await connect(url, sock=small_socket(gateway), proxy=None, max_queue=1, ping_interval=None)
+    talk = await connect(url, sock=small_socket(gateway), proxy=None, max_queue=1, ping_interval=None, open_timeout=120)
     await talk.send(json.dumps({"type": "follow", "request_id": "long"}))
     talk.transport.pause_reading()
     opened.callback(talk.transport.abort)
@@ -68,7 +68,7 @@ async def stall_on_websocket(gateway: GatewayProcess, opened: ExitStack) -> None
 
 async def test_readers_that_take_nothing_cost_little_and_are_dropped(new_settings: NewSettings, tmp_path: Path) -> None:
     settings = await new_settings()
-    constants = {"app.gateway.edge.bounds.STALL_S": 20.0}  # all of them are open at once before
+    constants = {"app.gateway.edge.bounds.STALL_S": 40.0}  # all of them are open at once before
     with GatewayProcess(settings, tmp_path / "gateway.log", constants=constants) as gateway, ExitStack() as opened:
         await write_long_answer(settings, "long")
         async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:

@@ -22,6 +22,7 @@ from app.settings import Settings
 from tests.conftest import NewSettings
 from tests.environment import environment_of
 from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.worker.client import Client
 from tests.warm_start import warm_starts
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
@@ -74,7 +75,9 @@ async def waiting(new_settings: NewSettings, start: Start) -> AsyncIterator[Call
                     await http.post(f"{gateway.url}/v1/chat/completions", json=body)
 
         tasks.extend(asyncio.create_task(ask()) for _ in range(READERS))
-        await asyncio.sleep(1.0)
+        async with Client(gateway.settings) as topics, asyncio.timeout(120):
+            while len(await topics.records("requests")) < READERS:
+                await asyncio.sleep(0.05)
         return gateway
 
     yield begin
@@ -103,7 +106,9 @@ async def test_a_busy_gateway_stops(waiting: Callable[..., Any], streams: bool, 
 async def test_a_second_signal_does_not_wait(waiting: Callable[..., Any], number: signal.Signals) -> None:
     gateway = await waiting(streams=False, drain_s=600.0)
     os.kill(gateway.pid, number)
-    await asyncio.sleep(0.1)
+    with suppress(httpx.TransportError):  # of two signals that come before it hears one it would hear one
+        while True:
+            await asyncio.to_thread(httpx.get, f"{gateway.url}/healthz", timeout=60)
     with suppress(ProcessLookupError):
         os.kill(gateway.pid, number)
     await assert_quiet(gateway)

@@ -48,7 +48,7 @@ def gateway(
         yield found[1]
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(120)
         if process.stdout is not None:
             process.stdout.close()
 
@@ -77,7 +77,7 @@ async def test_the_port_speaks_tls_alone(settings: Settings, tmp_path: Path) -> 
             assert sent.status_code == 202
         headers = {"Authorization": f"Bearer {KEY}"}
         secure = address.replace("https", "wss")
-        async with connect(f"{secure}/v1/ws", ssl=trusting(ca), additional_headers=headers) as socket:
+        async with connect(f"{secure}/v1/ws", ssl=trusting(ca), additional_headers=headers, open_timeout=120) as socket:
             await socket.send(json.dumps({"type": "ask", "ref": "1", "prompt": "hello"}))
             assert json.loads(await socket.recv())["type"] == "asked"
         async with httpx.AsyncClient(timeout=60) as stranger:
@@ -90,7 +90,7 @@ async def test_the_port_speaks_tls_alone(settings: Settings, tmp_path: Path) -> 
 def serial(address: str, ca: trustme.CA) -> int:
     """Of the certificate that a new connection gets."""
     host, port = address.removeprefix("https://").split(":")
-    plain = sockets.create_connection((host, int(port)), 10)
+    plain = sockets.create_connection((host, int(port)), 60)
     with plain, trusting(ca).wrap_socket(plain, server_hostname=host) as one:
         shown = one.getpeercert()
     assert shown is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -36,9 +35,16 @@ async def worker(new_settings: NewSettings) -> AsyncIterator[ScriptedWorker]:
 
 @pytest.fixture
 def gateway(worker: ScriptedWorker, tmp_path: Path) -> Iterator[GatewayProcess]:
-    with GatewayProcess(worker.settings, tmp_path / "gateway.log") as gateway:
+    constants = {"app.gateway.openai.exchange.STATUS_S": 1.0}
+    with GatewayProcess(worker.settings, tmp_path / "gateway.log", constants=constants) as gateway:
         yield gateway
         assert gateway.stop() == 0
+
+
+async def received(worker: ScriptedWorker) -> Request:
+    await until(lambda: bool(worker.requests))
+    (request,) = worker.requests
+    return request
 
 
 async def fail(worker: ScriptedWorker, request: Request) -> None:
@@ -64,7 +70,7 @@ async def test_headers_come_before_the_first_event_and_an_error_is_an_event(
         assert reply.status_code == 200
         lines = reply.aiter_lines()
         assert await anext(lines) == ": waiting"
-        (request,) = worker.requests
+        request = await received(worker)
         assert reply.headers["x-request-id"] == request.request_id
         await fail(worker, request)
         rest = [line async for line in lines]
@@ -76,15 +82,17 @@ async def test_openais_client_waits_and_raises_the_error(worker: ScriptedWorker,
         stream = await client.chat.completions.create(
             model="demo", messages=[{"role": "user", "content": "hang"}], stream=True
         )
-        await fail(worker, worker.requests[0])
+        await fail(worker, await received(worker))
         with pytest.raises(openai.APIError, match=ERROR.message):
             [chunk async for chunk in stream]
 
 
-async def test_an_error_at_once_is_still_a_status(worker: ScriptedWorker, gateway: GatewayProcess) -> None:
+async def test_an_error_at_once_is_still_a_status(worker: ScriptedWorker, tmp_path: Path) -> None:
     body = {"messages": [{"role": "user", "content": "fail"}], "stream": True}
-    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
-        assert (await http.post("/v1/chat/completions", json=body)).status_code == 500
+    constants = {"app.gateway.openai.exchange.STATUS_S": 60.0}
+    with GatewayProcess(worker.settings, tmp_path / "patient.log", constants=constants) as gateway:
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=120) as http:
+            assert (await http.post("/v1/chat/completions", json=body)).status_code == 500
     assert worker.requests
 
 
@@ -97,10 +105,8 @@ async def test_a_client_that_leaves_while_its_stream_waits_cancels_its_answer(
         http.stream("POST", "/v1/chat/completions", json=body) as reply,
     ):
         assert await anext(reply.aiter_lines()) == ": waiting"
-    async with asyncio.timeout(120):
-        while not worker.controls:
-            await asyncio.sleep(0.05)
-    assert [one.request_id for one in worker.controls] == [worker.requests[0].request_id]
+    await until(lambda: bool(worker.controls))
+    assert [one.request_id for one in worker.controls] == [(await received(worker)).request_id]
 
 
 async def test_the_events_of_a_request_begin_at_once(worker: ScriptedWorker, gateway: GatewayProcess) -> None:

@@ -11,7 +11,8 @@ import pytest_asyncio
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from tests.conftest import NewSettings
-from tests.integration.gateway.pages.place import Place, place_of, policy_in
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.gateway.pages.place import HASTY, Place, place_of, policy_in
 from tests.integration.worker.conftest import module_settings
 
 
@@ -33,6 +34,19 @@ def place(shared_place: Place) -> Iterator[Place]:
     shared_place.reset()
     yield shared_place
     shared_place.scripted.goes_on.set()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_hasty(shared_place: Place, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
+    log = tmp_path_factory.mktemp("hasty") / "gateway.log"
+    with GatewayProcess(shared_place.gateway.settings, log, constants=HASTY) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def hasty(place: Place, shared_hasty: GatewayProcess) -> Place:
+    """The same behind a gateway that sends heads soon."""
+    return Place(place.scripted, shared_hasty, place.policy)
 
 
 @pytest.fixture

@@ -43,7 +43,9 @@ method = "WS"
 fields = { prompt = "text" }
 """
 WHOLE = [" two", "  spaces\n", "\n lines\r", "\nwindows\r\n", "", "old\rmacs ", "\u2028\x85\x0b ", "\U0001f9d1é", "\n"]
-QUICK = {"app.gateway.asking.page_text.STATUS_S": 0.5, "app.gateway.answers.follow.KEEP_ALIVE_S": 0.1}
+PATIENT = {"app.gateway.asking.page_text.STATUS_S": 60.0, "app.gateway.answers.follow.KEEP_ALIVE_S": 0.1}
+HASTY = {**PATIENT, "app.gateway.asking.page_text.STATUS_S": 0.5}
+"""The head of a stream leaves, although its status is not known."""
 
 
 class Place:
@@ -59,6 +61,12 @@ class Place:
     async def http(self) -> AsyncIterator[httpx.AsyncClient]:
         async with httpx.AsyncClient(base_url=self.gateway.url, timeout=60) as http:
             yield http
+
+    def rewrite(self, policy: str) -> None:
+        """At once: the gateway may look at any moment."""
+        new = self.policy.with_suffix(".new")
+        new.write_text(policy)
+        new.replace(self.policy)
 
     def reset(self) -> None:
         """As before the first test."""
@@ -78,7 +86,7 @@ async def place_of(settings: Settings) -> AsyncIterator[Place]:
     assert settings.policy is not None
     async with scripted_worker(settings) as scripted:
         log = settings.policy.with_name("gateway.log")
-        with GatewayProcess(settings, log, constants=QUICK) as gateway:
+        with GatewayProcess(settings, log, constants=PATIENT) as gateway:
             place = Place(scripted, gateway, settings.policy)
             place.reset()
             yield place

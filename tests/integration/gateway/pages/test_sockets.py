@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -97,11 +98,13 @@ async def test_keys_and_limits_are_those_of_every_path(guarded_place: Place) -> 
     assert refused.value.response.status_code == 401
     assert [(await read(url, headers=nina)).text for _ in range(2)] == ["hello "] * 2
     async with opened(place.gateway, "/socket", subprotocols=["parley", "bearer.key-of-nina-0123"]) as socket:
-        await say(socket, text="hello")
-        assert await text(socket) == "hello "
-        await say(socket, text="hello")
-        assert (await error(socket))["code"] == "rate_limited"
-    limited = await read(url, headers=nina)
+        for _ in range(12):
+            await say(socket, text="hello")
+        first, *others = [await text(socket) for _ in range(12)]
+        assert first == "hello "
+        assert any("rate_limited" in one for one in others)
+    replies = await asyncio.gather(*(read(url, headers=nina) for _ in range(12)))
+    limited = next(one for one in replies if one.reply.status_code != 200)  # a slow one may be allowed again
     assert (limited.error, "retry-after" in limited.reply.headers) == ((429, "rate_limited"), True)
     assert {one.user_id for one in place.scripted.requests} == {"nina"}
 
@@ -122,14 +125,14 @@ async def test_a_page_appears_and_goes_with_the_policy(own_place: Place) -> None
     mine = {"get /generate", "get /chat", "post /chat", "get /events"}
     assert await statuses() == (404, 400)
     assert mine <= await documented()
-    place.policy.write_text('[[pages]]\npath = "/new"\nfields = { prompt = "q" }\nformat = "text"\n')
+    place.rewrite('[[pages]]\npath = "/new"\nfields = { prompt = "q" }\nformat = "text"\n')
     await until(lambda: requests.head(place.url("/new"), timeout=60).status_code == 405)
     assert await statuses() == (200, 404)
     assert await documented() & {*mine, "get /new"} == {"get /new"}
-    place.policy.write_text('[[pages]]\npath = "/v1/chat"\n')
+    place.rewrite('[[pages]]\npath = "/v1/chat"\n')
     await until(lambda: "the policy before stays in force" in place.gateway.log.read_text())
     assert await statuses() == (200, 404)
-    place.policy.write_text("")
+    place.rewrite("")
     await until(lambda: requests.head(place.url("/new"), timeout=60).status_code == 404)
 
 

@@ -140,34 +140,34 @@ async def test_an_id_of_nothing_asks_nothing(place: Place) -> None:
     assert not place.scripted.requests
 
 
-async def test_a_reconnect_waits_for_its_status(place: Place) -> None:
+async def test_a_reconnect_waits_for_its_status(hasty: Place) -> None:
     """A head that leaves earlier would be followed by a cut, and `EventSource` would come again for ever."""
-    place.scripted.scripts["no text"] = ["", "pause", "fail", "never"]
+    hasty.scripted.scripts["no text"] = ["", "pause", "fail", "never"]
     ask = {"query": "no text", "reasoning_effort": "high", "request_id": "slow"}
-    asking = asyncio.create_task(read(place.url("/chat"), params=ask))
-    await until(lambda: bool(place.scripted.requests))
-    again = asyncio.create_task(read(place.url("/chat"), params={"query": "x"}, headers={"Last-Event-ID": "slow:0"}))
+    asking = asyncio.create_task(read(hasty.url("/chat"), params=ask))
+    await until(lambda: bool(hasty.scripted.requests))
+    again = asyncio.create_task(read(hasty.url("/chat"), params={"query": "x"}, headers={"Last-Event-ID": "slow:0"}))
     await asyncio.sleep(1.5)
-    place.scripted.goes_on.set()
+    hasty.scripted.goes_on.set()
     assert (await again).error == (500, "engine_error")
     assert not (await asking).is_whole
 
 
-async def test_what_waits_says_so_and_its_error_is_the_status_of_the_reconnect(place: Place) -> None:
-    place.scripted.scripts["no text"] = ["", "pause", "fail", "never"]
+async def test_what_waits_says_so_and_its_error_is_the_status_of_the_reconnect(hasty: Place) -> None:
+    hasty.scripted.scripts["no text"] = ["", "pause", "fail", "never"]
     ask = {"query": "no text", "reasoning_effort": "high"}  # half of the words
-    async with place.http() as http, http.stream("GET", "/chat", params=ask) as reply:
+    async with hasty.http() as http, http.stream("GET", "/chat", params=ask) as reply:
         parts = reply.aiter_text()
         seen = await anext(parts)
         while seen.count(": waiting") < 3:
             seen += await anext(parts)
         ((first, _),) = events_of(seen)
         assert (reply.status_code, first) == (200, f"{reply.headers['x-request-id']}:0")
-        place.scripted.goes_on.set()
+        hasty.scripted.goes_on.set()
         with pytest.raises(httpx.RemoteProtocolError):
             async for _ in parts:
                 pass
-    again = await read(place.url("/chat"), params={"query": "x"}, headers={"Last-Event-ID": first})
+    again = await read(hasty.url("/chat"), params={"query": "x"}, headers={"Last-Event-ID": first})
     assert again.error == (500, "engine_error")
 
 
