@@ -107,6 +107,26 @@ async def test_tokens_come_live_are_stopped_and_made_again(context: BrowserConte
     assert await page.locator(".answer").inner_text() == await whole(gateway, page, "nina")
 
 
+async def test_a_stop_reaches_an_answer_whose_question_is_on_its_way(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "otto")
+    asked, stopped = asyncio.Event(), asyncio.Event()
+
+    async def late(route: Route) -> None:
+        asked.set()
+        await stopped.wait()
+        await route.fallback()
+
+    await page.route("**/v1/requests?*", late)
+    await say(page, "tell me a long story")
+    await asked.wait()
+    await page.keyboard.press("Escape")
+    stopped.set()
+    await expect(page.locator("article .actions")).to_contain_text("stopped", timeout=LONG_MS)
+    await over(page)
+
+
 async def test_reasoning_is_a_fold_above_the_answer(context: BrowserContext, gateway: GatewayProcess) -> None:
     page = await enter(context, gateway, "rita")
 

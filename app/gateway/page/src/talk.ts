@@ -179,8 +179,12 @@ export class Talk {
     return Math.max(0, ...this.turns.all.map((turn) => turn.askedAt))
   }
 
-  /** Stop the answer that is being written; those that wait for it go on, and are stopped by the next calls. */
+  /**
+   * Stop the answer that is being written; those that wait for it go on, and are stopped by the next calls. One whose
+   * question is still on its way to the gateway is stopped when it is there.
+   */
   async stop(): Promise<void> {
+    if (!this.live().length) await this.sending
     const live = this.live()
     const awake = live.filter((answer) => !answer.isAsleep)
     const first = awake.find((answer) => answer.figures.state !== 'waiting') ?? awake[0] ?? live[0]
