@@ -71,8 +71,9 @@ def wrong_repeats(plans: Mapping[Key, Plan], rule: ReaderRule, asked: Mapping[Ke
             yield key
         # The owner that resumes one of the two may choose another model for it if nothing was decided before.
         versions = {event.model_version for event in (*answer.segments, *source.segments)}
-        # What is no part of the source was generated, and is not free.
-        if len(versions) == 1 and not source.text.startswith(answer.text):
+        # What is no part of the source was generated, and is not free. The guard judges each reader's text anew.
+        is_blocked = ended is not None and ended.filtered is not None
+        if len(versions) == 1 and not is_blocked and not source.text.startswith(answer.text):
             yield key
 
 

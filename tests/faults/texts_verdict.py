@@ -78,7 +78,9 @@ def judge_texts(
         authors = [] if answer is None else authors_of(takeovers, answer, turn, plan.chosen or 0)
         recalled = _past(plan.recalled or ())
         first = _past(verdict.first_recalled.get(key, plan.recalled or ()))
-        mask = masks(turn.user_id, (*(plan.private or ()), *private[conversation]))
+        begun = verdict.first_private.get(key, plan.private or ())
+        hiding = [masks(turn.user_id, (*one, *private[conversation])) for one in (begun, plan.private or ())]
+        is_split = recalled != first or begun != (plan.private or ())
         private[conversation] += turn.private or ()
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
@@ -90,9 +92,9 @@ def judge_texts(
             own = before if not request.get("messages") or request.get("continue_conversation") else []
             seen = [[*first, *own], [*recalled, *own]]
             turns_now: list[PastTurn] = []
-            for rounds in range(1, 2 + (len(topics.calls.get(key, ())) if recalled != first else 0)):
+            for rounds in range(1, 2 + (len(topics.calls.get(key, ())) if is_split else 0)):
                 turns_now += _turns_now(
-                    seen, rounds, key, request, turn, tokens, authors, topics, settings, mask, added
+                    seen, rounds, key, request, turn, tokens, authors, topics, settings, hiding, added
                 )
             remembered += [seen[0]] if turns_now else []
             # A turn with results of calls contains the one that has made them.
@@ -103,7 +105,7 @@ def judge_texts(
             verdict.changed += (
                 [key] if tokens or not (request.get("while_busy") == "reject" or "from" in request) else []
             )
-        elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, mask):
+        elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, hiding[-1]):
             verdict.wrong_calls.append(key)
         is_kept = bool(turn.answer or turn.reasoning)
         if key in verdict.slept:
@@ -215,18 +217,19 @@ def _turns_now(
     authors: Sequence[Author],
     topics: ToolTopics,
     settings: Settings,
-    mask: Mask,
+    hiding: Sequence[Mask],
     added: Sequence[tuple[int, str]],
 ) -> Iterator[PastTurn]:
     """The turns that may be remembered of a request with this history; none if the engine cannot have written them.
 
     The first `rounds` between calls of tools have read the first history that was `seen`, later ones the last: an
-    erasure may have met turns that were recalled.
+    erasure may have met turns that were recalled. So with the masks: an answer that wakes is read anew by the guard.
     """
 
     def build(steps: Sequence[ChatMessage] = ()) -> Sequence[int]:
         now = sum(step.role == "assistant" for step in steps)
-        return _prompt_ids(seen[0 if now < rounds else -1], request, settings, mask, steps)
+        which = 0 if now < rounds else -1
+        return _prompt_ids(seen[which], request, settings, hiding[which], steps)
 
     if request.get("tool_mode") == "kafka":
         calls = topics.calls.get(key, ())

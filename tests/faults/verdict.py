@@ -135,6 +135,8 @@ class Verdict:
     """The decisions about each request that has a notice `plan`."""
     first_recalled: dict[Key, Sequence[RecalledTurn]] = field(default_factory=dict)
     """The recalled turns in the prompt of each answer's first round; an erasure may make a later plan have fewer."""
+    first_private: dict[Key, Sequence[PrivateValue]] = field(default_factory=dict)
+    """The values that are hidden in that prompt; once an answer has slept, the guard may find others."""
     ever_recalled: dict[Key, dict[RecalledTurn, None]] = field(default_factory=dict)
     """Those of all plans of an answer."""
     takeovers: dict[Key, list[Plan]] = field(default_factory=dict)
@@ -388,6 +390,7 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, has_met: HasMet,
             verdict.gaps.append(key)
         if update is not None and (event.type is EventType.TOKEN or _calls(event)):
             verdict.first_recalled.setdefault(key, verdict.plans.get(key, NO_PLAN).recalled or ())
+            verdict.first_private.setdefault(key, verdict.plans.get(key, NO_PLAN).private or ())
         if update is not None and event.type is EventType.TOKEN:
             conversation = (event.user_id or "", event.conversation_id or "")
             before = rule.answers[speaking.setdefault(conversation, key)]

@@ -25,10 +25,10 @@ from app.wire.event import PLAN, SUPERSEDED
 from models.interface.generation import End, FinishReason, StreamEvent
 from tables.tool_calls import ToolRounds
 from tests.simulation.busy_features import (
+    _storm,
     busy_best_of_storm,
     busy_cache_storm,
     busy_fallback_storm,
-    busy_features_storm,
     busy_guard_storm,
     busy_tools_storm,
 )
@@ -133,6 +133,11 @@ def _lets_go(sentences: Sentences, event: StreamEvent) -> tuple[Sequence[StreamE
     return ready, () if is_ended else texts
 
 
+def _judged_tools_storm(seed: int) -> Simulation:
+    """What is added to answers whose tools run is judged."""
+    return _storm(seed, "tools", "guard")
+
+
 _NOTE = recovery.with_notice
 
 
@@ -149,7 +154,7 @@ MUTANTS: dict[str, Mutant] = {
         ToolRounds, "without_results", lambda rounds, _content: rounds, busy_tools_storm, hint=2
     ),
     "blocked words go into an answer": Mutant(
-        steering.Steered, "leave", _adds_whatever_its_end, busy_features_storm, hint=58
+        steering.Steered, "leave", _adds_whatever_its_end, _judged_tools_storm, hint=690
     ),
     "a next owner forgets that the guard has ended an answer": Mutant(
         recovery, "with_notice", _without("filtered"), busy_guard_storm, hint=78
