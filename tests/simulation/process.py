@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,19 +46,21 @@ Fails = Callable[[str, Job], int | None]
 _GOODBYE_S = 10.0
 
 
-class ScoredStream(PacedStream):
+def _scored(job: Job, event: StreamEvent) -> StreamEvent:
     """With log probabilities where they are asked for: candidates of `best_of` are ranked by them."""
+    if job.sampling.logprobs is None or not isinstance(event, Delta):
+        return event
+    return replace(event, logprobs=tuple(TokenLogprob(token, -(token % 97) / 97) for token in event.tokens))
 
+
+class ScoredStream(PacedStream):
     async def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        async for event in super().__aiter__():
-            if isinstance(event, Delta) and self._job.sampling.logprobs is not None:
-                scores = tuple(TokenLogprob(token, -(token % 97) / 97) for token in event.tokens)
-                yield replace(event, logprobs=scores)
-            else:
-                yield event
+        async with aclosing(super().__aiter__()) as events:  # type: ignore[type-var]
+            async for event in events:
+                yield _scored(self._job, event)
 
 
-class FailingStream(ScoredStream):
+class FailingStream(PacedStream):
     """The stream of a job that fails before the token `at`."""
 
     def __init__(self, job: Job, pause_s: float, version: str, at: int) -> None:
@@ -70,7 +72,7 @@ class FailingStream(ScoredStream):
             if isinstance(event, Delta) and event.index + len(event.tokens) > self._at:
                 yield Failure(event.index, "engine_error", "the model has failed")
                 return
-            yield event
+            yield _scored(self._job, event)
 
 
 class DeadlyEngine(PacedEngine):
@@ -95,7 +97,8 @@ class DeadlyEngine(PacedEngine):
         at, version = self._fails(self.model_version, job), version_of(self.model_version, _candidate_of(job))
         if at is not None:
             return FailingStream(job, self._pause_s, version, at)
-        stream = ScoredStream(job, self._pause_s, version)
+        kind = PacedStream if job.sampling.logprobs is None else ScoredStream
+        stream = kind(job, self._pause_s, version)
         self._streams.add(stream)
         return stream
 
