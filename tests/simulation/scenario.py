@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import random
@@ -325,6 +326,9 @@ class Simulation:
 
     def run(self) -> Outcome:
         logging.disable(logging.CRITICAL)
+        # What a cycle holds would end, as steps of the run, when the process happens to have made enough objects.
+        collects = gc.isenabled()
+        gc.disable()
         try:
             rounds = {**open_records.ROUNDS, REQUESTS: self.conditions.rounds}
             with patch.object(open_records, "ROUNDS", rounds), saboteurs() if self.besieged else nullcontext():
@@ -334,6 +338,8 @@ class Simulation:
                 process.kill()
             if self.programs is not None:
                 self.programs.close()
+            if collects:
+                gc.enable()
             logging.disable(logging.NOTSET)
 
     def _run(self) -> Outcome:
