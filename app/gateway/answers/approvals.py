@@ -74,7 +74,7 @@ class Approvals:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def current(self) -> None:
-        """Return once all that was written before is read; raises `ApiError`."""
+        """Return once all that was written before the first call is read; raises `ApiError`."""
         if not self._waiting.is_on:
             return
         if self._task is None:

@@ -216,21 +216,18 @@ async def _counted(gateway: Gateway, decision: Decide) -> DecidedWait | None:
     """Send the decision, and wait for the one that counts; None if none is known in time. Raises `ApiError`."""
     key = (decision.user_id, decision.request_id)
     until = time.monotonic() + _DECIDED_S
-    is_sent = False
+    await gateway.request_producer.decide(decision)
     while True:
         with gateway.approvals.awaited(key) as newest:
-            if not is_sent:
-                await gateway.request_producer.decide(decision)
-                is_sent = True
+            # It may have been read before that is awaited.
+            record = await gateway.approvals.newest(*key)
+            if (decided := _of_newest(record, decision.wait_id)) is not None:
+                return decided
             try:
                 async with asyncio.timeout(until - time.monotonic()):
-                    record = await newest
+                    await newest
             except TimeoutError:
-                break
-        if (decided := _of_newest(record, decision.wait_id)) is not None:
-            return decided
-    record = await gateway.approvals.newest(*key)  # it may have been decided before that was awaited
-    return _of_newest(record, decision.wait_id)
+                return None
 
 
 def _of_newest(record: WaitRecord | None, wait_id: str) -> DecidedWait | None:
