@@ -479,10 +479,10 @@ def _judge_turns(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, Turn
 def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Verdict) -> None:
     """Turns of a conversation stand in the order of its requests, those that were stopped in the queue included; but
     for answers that have slept, and requests that are stopped before their time or beside
-    those that they are rejected for, which end when they end.
+    those that they are rejected for or steered into, which end when they end.
     """
     empty = [(key, one) for key, one in requests.items() if key in turns and not turns[key].answer]
-    out = {key for key, one in empty if "not_before" in one or one.get("while_busy") == "reject"}
+    out = {key for key, one in empty if "not_before" in one or one.get("while_busy") in ("reject", "steer")}
     out |= verdict.slept.keys() | {key for key, plan in verdict.plans.items() if plan.steered is not None}
     asked = defaultdict(list)
     for key, request in requests.items():

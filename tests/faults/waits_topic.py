@@ -18,10 +18,13 @@ from tables.asleep import Sleep
 
 if TYPE_CHECKING:
     from tests.faults.verdict import Fetched, Key
+AWAKE = "awake"
 
 
 def slept_by(entries: Iterable[Fetched]) -> dict[Key, dict[str, int]]:
-    """The requests of which the topic tells, and since when each has slept for the call of this id, by the broker."""
+    """The requests of which the topic tells, and since when each has slept for the call of this id, by the broker;
+    under `AWAKE`, when it woke first.
+    """
     found: dict[Key, dict[str, int]] = {}
     for entry in entries:
         user, request_id = json.loads(entry.key or b"")
@@ -29,6 +32,8 @@ def slept_by(entries: Iterable[Fetched]) -> dict[Key, dict[str, int]]:
         for wait in () if record is None else record.waits:
             if wait.kind != "timer":
                 found.setdefault((user, request_id), {}).setdefault(wait.wait_id, entry.timestamp)
+        if record is not None and record.state == AWAKE and (user, request_id) in found:
+            found[user, request_id].setdefault(AWAKE, entry.timestamp)
     return found
 
 

@@ -6,12 +6,14 @@ on the topic `waits`. An open turn that later ones have pushed out of the conver
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 
 from app.features.waits.sleep import OPEN
 from models.interface.chat import ChatMessage, PastTurn
+from tests.faults.waits_topic import AWAKE
 
 _MOST_SEEN = 2048
 _CLOCKS_MS = 500
@@ -84,3 +86,5 @@ def _forms(turn: PastTurn, slept: Slept | None, at: int, begun_at: int) -> Itera
             continue
         waits = (ChatMessage("tool", OPEN.format(one.name), call_id=one.id, name=one.name) for one in step.calls)
         yield turn._replace(answer="", steps=(*turn.steps[: number + 1], *waits))
+    if slept.since.get(AWAKE, math.inf) - _CLOCKS_MS <= begun_at:  # one that is awake has no turn until it ends
+        yield None
