@@ -6,7 +6,7 @@ A stage stands around those behind it, in all three rings (app/answering/stage.p
     steering     One whose words go into another answer is asked what all are, and no model.
     timers       A request that is refused for its time costs its tenant nothing.
     agents       One whose agent is not there, too.
-    admission    Of a request that another deployment or nobody may answer, tenants are charged for nothing.
+    admission    A request that this deployment may not answer is refused before it costs its tenant anything.
     quota        Of a request that its tenant may not send, no model, judge or index sees anything.
     tool_rounds  Results of tools come from outside: the guard inside it reads them like a prompt.
     programs     They stand in the place of tools: each answer has one of the two.

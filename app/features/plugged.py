@@ -72,7 +72,7 @@ class Running:
     room: PluginRoom
 
     def has(self, *methods: str) -> bool:
-        """Whether it has one of these of its own: who has none is not called."""
+        """Whether the plug-in overrides one of these methods; one that overrides none is not called."""
         own, none = type(self.feature), plugins.Feature
         return any(getattr(own, one, getattr(none, one)) is not getattr(none, one) for one in methods)
 

@@ -4,7 +4,7 @@
 |---|---|---|
 | homes.py | who belongs to this deployment | `region` and `group` of `[tenants.NAME]` |
 | user_limit.py | how many requests a user may send | `user_requests_per_min` of `[tenants.NAME]` |
-| best_answer.py | which of several answers is told | `best_of` of a request |
+| best_answer.py | which of several answers readers get | `best_of` of a request |
 
 The others cannot be written so (docs/plugins.md).
 """

@@ -1,5 +1,5 @@
-"""Which of several answers is told: the one of the highest mean log probability plus, if the conversation has earlier
-answers and the worker an embedder, the cosine between the answer and the mean of those.
+"""Choose the answer with the highest score: its mean log probability plus, if the conversation has earlier answers and
+the worker an embedder, its cosine to their mean.
 """
 
 from __future__ import annotations

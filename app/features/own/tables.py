@@ -1,6 +1,6 @@
 """Which features are behind the door for plug-ins, with their settings: those of other packages among Parley's own.
 
-Who may ask is said by Parley's own first. Which answer is told is said by those of other packages, if one of them does.
+Parley's own features decide first who may ask. A feature of another package that chooses an answer comes before them.
 """
 
 from __future__ import annotations

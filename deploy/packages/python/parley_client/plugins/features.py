@@ -1,5 +1,5 @@
 """A feature: who may ask, what is decided about a request before its first token, what the model reads instead of its
-prompt, and which of several answers is told.
+prompt, and which of several answers readers get.
 
     Sender -> admit -> Asked -> decide -> Decision, in the log -> rewrite -> what the model reads -> choose -> answered
 
