@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, expect
+from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 
 from tests.browser.test_page import enter, over, past, say, stored, words
 from tests.integration.gateway.gateway_process import GatewayProcess
@@ -322,6 +323,29 @@ async def test_on_a_narrow_screen_the_list_gives_way_to_the_search_and_to_escape
     await expect(shown).not_to_be_visible()
     await expect(menu).to_have_attribute("aria-expanded", "false")
     await expect(page.get_by_label("Search the history")).to_be_in_viewport()
+
+
+async def test_a_list_that_is_opened_while_the_page_begins_stays_open(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "mira")
+    await page.set_viewport_size({"width": 375, "height": 700})
+    may_answer = asyncio.Event()
+
+    async def slow(route: Route) -> None:
+        await may_answer.wait()
+        await route.continue_()
+
+    talk = {"conversation_id": "old", "title": "an earlier one", "turns": 2, "last_at": 1_700_000_000_000}
+    await page.route("**/v1/conversations?*", lambda route: route.fulfill(json={"conversations": [talk]}))
+    await page.route("**/v1/me?*", slow)
+    await page.reload()
+    menu = page.get_by_role("button", name="Conversations", exact=True)
+    await menu.click()
+    may_answer.set()
+    await expect(page.get_by_text("an earlier one")).to_be_visible()
+    await expect(page.get_by_label("Message")).to_be_enabled()
+    await expect(menu).to_be_focused()
 
 
 async def test_an_export_has_the_version_that_is_shown_and_json_says_what_replaces_what(

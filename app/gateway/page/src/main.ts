@@ -20,13 +20,13 @@ const prompt = byId<HTMLTextAreaElement>('prompt')
 const user = byId<HTMLInputElement>('user')
 const banner = new Banner(() => void resume().catch(refuse))
 const search = new SearchView(
-  (place) => void open(rootOf(place.conversation_id), place.request_id),
+  (place) => choose(rootOf(place.conversation_id), place.request_id),
   () => talk.versionId,
   (id) => list.titleOf(id),
 )
 const list = new ConversationList(
   () => ({ id: talk.conversationId, title: talk.title, at: talk.askedAt }),
-  (id) => (search.toggle(false), void open(id)),
+  (id) => (search.toggle(false), choose(id)),
   (row) => options.open(row),
 )
 const options = new Options(
@@ -37,19 +37,26 @@ const options = new Options(
 
 /** The conversation is gone; without an id, all are. */
 function leave(id?: string): void {
-  void (id === undefined || id === talk.conversationId ? open(fresh()) : list.refresh())
+  if (id === undefined || id === talk.conversationId) choose(fresh())
+  else void list.refresh()
 }
 
 const fresh = (): string => random(8)
 
+/** What the user asks for hides the list, where that covers the conversation; a page that has begun does not. */
+function choose(conversationId: string, requestId?: string): void {
+  menu(false)
+  void open(conversationId, requestId)
+}
+
 async function open(conversationId: string, requestId?: string): Promise<void> {
   remember(`conversation.${caller.user}`, conversationId)
-  menu(false)
   const before = document.activeElement
   await talk.open(conversationId).catch(refuse)
   if (requestId) talk.show(requestId)
   await list.refresh()
-  // Whoever has begun to type elsewhere meanwhile goes on there.
+  // Whoever has begun to type or to choose elsewhere meanwhile goes on there.
+  if (byId('side').classList.contains('open')) return
   if (document.activeElement === before || document.activeElement === document.body) prompt.focus()
 }
 
@@ -145,7 +152,7 @@ function theme(chosen: string): void {
 
 byId('ask').addEventListener('submit', (event) => (event.preventDefault(), void send()))
 byId('stop').addEventListener('click', () => void talk.stop().catch(refuse))
-byId('new').addEventListener('click', () => (search.toggle(false), void open(fresh())))
+byId('new').addEventListener('click', () => (search.toggle(false), choose(fresh())))
 byId('logout').addEventListener('click', logout)
 byId('find').addEventListener('click', () => find(true))
 byId('theme').addEventListener('click', () => {
