@@ -20,6 +20,8 @@ import pytest
 
 VARIABLE = "TESTS_QUEUE"
 """The number of the descriptor on which parts come."""
+MOST_REPORTED = 4_000
+"""Letters of a failure."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Done:
     seconds: float
     processor_s: float
     failures: int
+    reports: list[str]
+    """Of the tests that have failed: the name, and the end of what pytest says of it."""
 
 
 FOLDERS: dict[Path, pytest.Collector | None] = {}
@@ -49,14 +53,16 @@ class Failures:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        self.reports: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self._config.get_terminal_writer().line(f"\n{report.nodeid} {report.when}\n{report.longreprtext}")
+            self.reports.append(f"{report.nodeid} {report.when}\n{report.longreprtext[-MOST_REPORTED:]}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Failures(config))
+    config.pluginmanager.register(Failures(config), "failures")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -65,6 +71,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     os.set_inheritable(descriptor, False)
     queue, count, failed = Connection(descriptor), 0, 0
     began, cost = time.monotonic(), 0.0
+    shown: Failures = session.config.pluginmanager.getplugin("failures")
     while True:
         # Modules stay: a collection that goes through those of all parts costs storms a tenth of their time.
         gc.freeze()
@@ -72,7 +79,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         for item, following in zip(session.items, [*session.items[1:], session], strict=False):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         count += len(session.items)
-        queue.send(Done(time.monotonic() - began, processor_s() - cost, session.testsfailed - failed))
+        reports, shown.reports = shown.reports, []
+        queue.send(Done(time.monotonic() - began, processor_s() - cost, session.testsfailed - failed, reports))
         failed = session.testsfailed
         part = queue.recv()
         if part is None:
