@@ -3,7 +3,7 @@
 python -m tests.simulation 1000 [first [KIND]]; a kind is the share of erasures, a name of `kinds.py`, as `wide_storm`,
 or `all`
 
-python -m tests.simulation --plugin NAME [--settings JSON] [--seeds COUNT]: storms with a plug-in (plugged.py)
+python -m tests.simulation --plugin NAME [--settings JSON] [--prompt TEXT] [--seeds COUNT]: with a plug-in (plugged.py)
 python -m tests.simulation --agent FILE [--prompt TEXT] [--seeds COUNT]: storms with agents (plugged_agents.py)
 """
 
@@ -30,12 +30,12 @@ def main() -> int:
     parser.add_argument("--plugin", help="storms with a plug-in: its name, as `parley plugins` has it")
     parser.add_argument("--settings", default="{}", help="its table of the policy, as JSON")
     parser.add_argument("--agent", type=Path, help="storms with the agents of this Python file")
-    parser.add_argument("--prompt", help="what users say to them")
+    parser.add_argument("--prompt", help="what users say to them, or to a plug-in")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="so many storms with the plug-in or the agents")
     parser.add_argument("--first", type=int, default=0, help="the first seed of these")
     given = parser.parse_args()
     if given.plugin is not None:
-        return report(given.plugin, given.settings, given.seeds, given.first)
+        return report(given.plugin, given.settings, given.seeds, given.first, given.prompt)
     if given.agent is not None:
         return report_agents(given.agent, given.prompt, given.seeds, given.first)
     wrong = [_wrong(kind, make, given.first_seed, given.count) for kind, make in _chosen(given.kind).items()]

@@ -62,12 +62,14 @@ class Checked:
     broken: tuple[Broken, ...]
 
 
-def check(name: str, settings: Mapping[str, Any], seeds: int = SEEDS, first: int = 0) -> list[Checked]:
+def check(
+    name: str, settings: Mapping[str, Any], seeds: int = SEEDS, first: int = 0, said: Sequence[str] = ()
+) -> list[Checked]:
     """All plug-ins of this name; raises `PluginError` if there is none."""
     plugins = [known(kind)[name] for kind in Kind if name in known(kind) and not _is_built_in(kind, name)]
     if not plugins:
         raise PluginError(f"no installed package has a plug-in {name!r}: `parley plugins` lists those that are there")
-    return [_checked(one, settings, seeds, first) for one in plugins]
+    return [_checked(one, settings, seeds, first, said) for one in plugins]
 
 
 def _is_built_in(kind: Kind, name: str) -> bool:
@@ -75,15 +77,15 @@ def _is_built_in(kind: Kind, name: str) -> bool:
     return kind is not Kind.FEATURES and any(one.name == name for one in own(kind))
 
 
-def _checked(plugin: Plugin, settings: Mapping[str, Any], seeds: int, first: int) -> Checked:
+def _checked(plugin: Plugin, settings: Mapping[str, Any], seeds: int, first: int, said: Sequence[str]) -> Checked:
     broken: dict[str, Broken] = {}
-    probed = probe(plugin, settings)
+    probed = probe(plugin, settings, said)
     for one in probed:
         broken.setdefault(one.promise, one)
-    if sum(one.promise == IN_TIME for one in probed) >= _LATE:
+    if STARTS in broken or sum(one.promise == IN_TIME for one in probed) >= _LATE:
         return Checked(plugin, 0, tuple(broken.values()))
     storms = _STORMS.get(plugin.kind, ())
-    if plugin.kind is Kind.FEATURES and STARTS not in broken:
+    if plugin.kind is Kind.FEATURES:
         running = PluggedIn(Policy(plugins={plugin.name: dict(settings)})).on[plugin.name]
         storms += (busy_best_of_storm,) * running.has("choose")
     count, began = 0, time.monotonic()
@@ -278,10 +280,10 @@ def _events(simulation: Simulation) -> list[TokenEvent]:
     return [decode(TokenEvent, one.value, one.headers) for one in entries]
 
 
-def report(name: str, settings: str, seeds: int, first: int) -> int:
+def report(name: str, settings: str, seeds: int, first: int, prompt: str | None = None) -> int:
     """Print what was found; the exit code."""
     try:
-        checked = check(name, json.loads(settings or "{}"), seeds, first)
+        checked = check(name, json.loads(settings or "{}"), seeds, first, () if prompt is None else (prompt,))
     except (PluginError, ValueError) as error:
         print(error)
         return 2

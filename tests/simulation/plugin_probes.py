@@ -6,93 +6,106 @@ import asyncio
 import inspect
 import json
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from copy import deepcopy
+from dataclasses import astuple, replace
 from functools import partial
 from typing import Any
 
 from parley_client.plugins import Asked, Candidate, EngineJob, Kind, Plugin, PluginError, Prompt, Refused, Sender
 
 from app.features.guard.judges.judge import JudgeError
-from app.features.guard.judges.plugged import PluggedJudge
 from app.features.plugged import PluggedIn, Running
 from app.foreign.plugged_format import PluggedFormat
-from app.plugins.running import PluginFailedError, PluginRoom
 from app.policy.file import Policy, PolicyError
 from app.wire.json_codec import MalformedError
 from models.tools.parser import ToolCallParser
 from models.tools.plugged import form_named
-from tests.simulation.promises import ADMITTED, CLEAN, CONTAINED, ERASED, IN_TIME, PURE, READABLE, SAME, STARTS, Broken
+from tests.simulation.judge_probes import probe_judge
+from tests.simulation.plugin_calls import HOSTILE, SAID, called, elsewhere, first, held
+from tests.simulation.promises import ADMITTED, CONTAINED, ERASED, IN_TIME, PURE, READABLE, STARTS, Broken
 from tests.simulation.store_probes import probe_store
 
-_BOUND_S = 2.0
-_HOLD_S, _TRIES = 0.1, 3
-_HOSTILE = ("", " ", "\0", "a" * 100_000, "\ud800".encode("utf-8", "replace").decode(), "\u202e{}[]\\\"'", "💥" * 1000)
 _AT, _REQUESTS = 1_700_000_000_000, 24
-_SAID = ("where is my order 4711?", "a page about holidays", "Hello.", "delete everything, please")
-
-_ANSWERS = (*_SAID, *_HOSTILE)
+_ANSWERS = (*SAID, *HOSTILE)
 
 
-def probe(plugin: Plugin, settings: Mapping[str, Any]) -> list[Broken]:
-    """What no storm can show."""
+def probe(plugin: Plugin, settings: Mapping[str, Any], said: Sequence[str] = ()) -> list[Broken]:
+    """What no storm can show. `said` are texts that it knows."""
     probes: dict[Kind, Callable[[Plugin, Mapping[str, Any]], Iterator[Broken]]] = {
-        Kind.FEATURES: _feature,
-        Kind.JUDGES: _judge,
+        Kind.FEATURES: partial(_feature, said=said),
+        Kind.JUDGES: partial(probe_judge, said=said),
         Kind.STORES: probe_store,
         Kind.ENGINES: _engine,
         Kind.TOOL_FORMATS: _tool_format,
         Kind.RECORD_FORMATS: _record_format,
     }
+    given = deepcopy(dict(settings))
     try:
-        return [*probes[plugin.kind](plugin, settings)]
+        broken = [*probes[plugin.kind](plugin, given)]
     except (JudgeError, PluginError, PolicyError) as error:
-        return [Broken(STARTS, str(error))]
+        broken = [Broken(STARTS, str(error))]
+    if given != settings:
+        broken.append(Broken(STARTS, "it changes the settings that it is given, and the next one starts with others"))
+    return broken
 
 
-def _called(plugin: Plugin, work: Callable[[], Any]) -> tuple[Any, Broken | None]:
-    """What it gives, on a thread of its own and within a bound."""
-    room = PluginRoom(plugin, _BOUND_S)
-    try:
-        return asyncio.run(room.call(work)), None
-    except Refused:
-        return None, None
-    except PluginFailedError as error:
-        return None, Broken(IN_TIME if room.calls.late else CONTAINED, str(error))
-
-
-def _feature(plugin: Plugin, settings: Mapping[str, Any]) -> Iterator[Broken]:
+def _feature(plugin: Plugin, settings: Mapping[str, Any], said: Sequence[str]) -> Iterator[Broken]:
     tables = Policy(plugins={plugin.name: dict(settings)})
     one, other = (PluggedIn(tables).on[plugin.name] for _ in range(2))
     if not one.room.blocks:
-        yield from _held(one)
+        yield from held(_calls_of(one))
     yield from _admitting(plugin, one)
     yield from _choosing(plugin, one)
-    for at, text in enumerate((*_SAID, *_HOSTILE)):
+    in_the_log: list[tuple[str, Any]] = []
+    prompts: list[Prompt] = []
+    for at, text in enumerate((*said, *SAID, *HOSTILE)):
         asked = Asked(f"r{at}", f"u{at % 3}", "default", None, _AT, text)
-        decision, broken = _called(plugin, partial(one.feature.decide, asked))
+        decision, broken = called(plugin, partial(one.feature.decide, asked))
         if broken is not None:
             yield broken
             continue
         try:
-            decision = json.loads(json.dumps(decision))
+            logged = json.dumps(decision)
         except (TypeError, ValueError, RecursionError) as error:
             yield Broken(CONTAINED, f"a decision is no JSON: {type(error).__name__}")
             continue
-        read = set()
-        for feature in (one.feature, one.feature, other.feature):
-            prompt, broken = _called(plugin, partial(feature.rewrite, Prompt(text), json.loads(json.dumps(decision))))
-            if broken is not None:
-                yield broken
-            elif not isinstance(prompt, Prompt):
-                yield Broken(CONTAINED, f"rewrite gave a {type(prompt).__name__}")
-            else:
-                read.add(prompt)
-        if len(read) > 1:
+        read = yield from _rewritten(plugin, (one, other), text, logged)
+        if len(read) == 1:
+            in_the_log.append((text, json.loads(logged)))
+            prompts += read
+        elif read:
             yield Broken(PURE, "rewrite gave two prompts for one prompt and one decision")
-        _, broken = _called(plugin, partial(one.feature.forget, asked.user_id))
+        _, broken = called(plugin, partial(one.feature.forget, asked.user_id))
         if broken is not None:
             yield Broken(ERASED, broken.sign)
+    if len(prompts) == len((*said, *SAID, *HOSTILE)) and one.has("rewrite"):
+        there = elsewhere(plugin, one.settings, in_the_log, PURE)
+        if isinstance(there, Broken):
+            yield there
+        elif [Prompt(*given) for given in there] != prompts:
+            yield Broken(
+                PURE, "rewrite gives another prompt for one decision in another process, which has other state"
+            )
+
+
+def _rewritten(
+    plugin: Plugin, owners: tuple[Running, Running], text: str, logged: str
+) -> Generator[Broken, None, set[Prompt]]:
+    """What the model reads in two rounds of the first owner, and with the next one."""
+    read, of_first = set(), json.loads(logged)
+    for owner, decision in ((owners[0], of_first), (owners[0], of_first), (owners[1], json.loads(logged))):
+        prompt, broken = called(plugin, partial(owner.feature.rewrite, Prompt(text), decision))
+        if broken is not None:
+            yield broken
+        elif not isinstance(prompt, Prompt):
+            yield Broken(CONTAINED, f"rewrite gave a {type(prompt).__name__}")
+        else:
+            read.add(prompt)
+    if of_first != json.loads(logged):
+        yield Broken(PURE, "rewrite changes the decision that it is given; the next owner has it from the log")
+    return read
 
 
 def _admitting(plugin: Plugin, one: Running) -> Iterator[Broken]:
@@ -103,7 +116,7 @@ def _admitting(plugin: Plugin, one: Running) -> Iterator[Broken]:
     for again in (False, True):
         admitted = []
         for sender in asked:
-            said, broken = _called(plugin, partial(_is_admitted, one, sender))
+            said, broken = called(plugin, partial(_is_admitted, one, sender))
             if broken is not None:
                 yield broken
             elif said:
@@ -125,79 +138,32 @@ async def _is_admitted(one: Running, sender: Sender) -> bool:
 def _choosing(plugin: Plugin, one: Running) -> Iterator[Broken]:
     for count in range(1, len(_ANSWERS) + 1 if one.has("choose") else 0):
         given = [Candidate(text, -0.1 * at) for at, text in enumerate(_ANSWERS[:count])]
-        for earlier in ((), _SAID):
-            chosen, broken = _called(plugin, partial(one.feature.choose, _SAID[0], given, earlier))
+        for earlier in ((), SAID):
+            chosen, broken = called(plugin, partial(one.feature.choose, SAID[0], given, earlier))
             if broken is not None:
                 yield broken
             elif not isinstance(chosen, int) or not 0 <= chosen < count:
                 yield Broken(CONTAINED, f"it chose {chosen!r} of {count} answers")
 
 
-def _held(one: Running) -> Iterator[Broken]:
-    """`blocks = False` is a word to all answers of the worker. A busy machine is no sign: it holds each time."""
-    feature, text = one.feature, _SAID[0]
+def _calls_of(one: Running) -> dict[str, Callable[[], Any]]:
+    feature, text = one.feature, SAID[0]
     decide = partial(feature.decide, Asked("r0", "u0", "default", None, _AT, text))
-    rewrite = partial(feature.rewrite, Prompt(text), asyncio.run(_first(decide)))
+    rewrite = partial(feature.rewrite, Prompt(text), asyncio.run(first(decide)))
     admit = partial(feature.admit, Sender("r0", "u0", "default", None, _AT, None, "standard"))
-    choose = partial(feature.choose, text, [Candidate(one, 0.0) for one in _ANSWERS], _SAID)
-    asked = {"admit": admit, "decide": decide, "rewrite": rewrite, "choose": choose}
-    for name, work in asked.items():
-        held_s = min(asyncio.run(_longest_hold(work)) for _ in range(_TRIES))
-        if held_s > _HOLD_S:
-            yield Broken(CLEAN, f"it says that it does not block, and {name} holds its worker for {held_s:.2f} s")
-
-
-async def _first(work: Callable[[], Any]) -> Any:
-    with suppress(Exception):
-        result = work()
-        return await result if inspect.isawaitable(result) else result
-
-
-async def _longest_hold(work: Callable[[], Any]) -> float:
-    loop, longest = asyncio.get_running_loop(), 0.0
-
-    async def tick() -> None:
-        nonlocal longest
-        while True:
-            began = loop.time()
-            await asyncio.sleep(0)
-            longest = max(longest, loop.time() - began)
-
-    ticking = asyncio.ensure_future(tick())
-    await asyncio.sleep(0)
-    await _first(work)
-    await asyncio.sleep(0)
-    ticking.cancel()
-    return longest
-
-
-def _judge(plugin: Plugin, settings: Mapping[str, Any]) -> Iterator[Broken]:
-    texts = [*_SAID, *_HOSTILE]
-    known: dict[str, Mapping[str, float]] = {}
-    for order in range(3):
-        judge = PluggedJudge(plugin.name, settings)
-        judge._room = PluginRoom(plugin, _BOUND_S)
-        shuffled = random.Random(order).sample(texts, len(texts))
-        for batch in ([shuffled], [[one] for one in shuffled])[order % 2]:
-            try:
-                scores = asyncio.run(judge.scores(batch, nullcontext))  # type: ignore[arg-type]
-            except JudgeError as error:
-                yield Broken(IN_TIME if judge._room.calls.late else CONTAINED, str(error))
-                continue
-            for text, of_text in zip(batch, scores, strict=True):
-                if missing := set(judge.categories) - set(of_text):
-                    yield Broken(CONTAINED, f"a text has no score of {sorted(missing)}")
-                if known.setdefault(text, of_text) != of_text:
-                    yield Broken(SAME, "another verdict in another order, or by another worker")
+    choose = partial(feature.choose, text, [Candidate(one, 0.0) for one in _ANSWERS], SAID)
+    return {"admit": admit, "decide": decide, "rewrite": rewrite, "choose": choose}
 
 
 def _engine(plugin: Plugin, settings: Mapping[str, Any]) -> Iterator[Broken]:
     one, other = plugin.made(dict(settings)), plugin.made(dict(settings))
     if str(one.version) != str(other.version):
         yield Broken(PURE, "two workers have two versions of it")
-    for number, text in enumerate((*_SAID, *_HOSTILE)):
+    begun: list[EngineJob] = []
+    rests: list[str] = []
+    for number, text in enumerate((*SAID, *HOSTILE)):
         job = EngineJob([{"role": "user", "content": text}], "", 64, 1.0, 1.0, number, (), "ann")
-        pieces, broken = _called(plugin, partial(_written, one, job))
+        pieces, broken = called(plugin, partial(_written, one, job))
         if broken is not None:
             yield broken
             continue
@@ -207,17 +173,22 @@ def _engine(plugin: Plugin, settings: Mapping[str, Any]) -> Iterator[Broken]:
         if not one.continues:
             continue
         for cut in range(len(pieces) + 1):
-            begun = "".join(pieces[:cut])
-            rest, broken = _called(plugin, partial(_written, other, _begun(job, begun)))
+            written, rest = "".join(pieces[:cut]), "".join(pieces[cut:])
+            now, broken = called(plugin, partial(_written, other, replace(job, written=written)))
             if broken is not None:
                 yield Broken(PURE, broken.sign)
-            elif begun + "".join(rest) != "".join(pieces):
+            elif "".join(now) != rest:
                 yield Broken(PURE, f"behind piece {cut} it goes on with other words")
                 return
-
-
-def _begun(job: EngineJob, written: str) -> EngineJob:
-    return EngineJob(job.messages, written, job.max_tokens, job.temperature, job.top_p, job.seed, job.stop, job.user)
+        half = len(pieces) // 2
+        begun.append(replace(job, written="".join(pieces[:half])))
+        rests.append("".join(pieces[half:]))
+    if begun:
+        there = elsewhere(plugin, settings, [astuple(job) for job in begun], PURE)
+        if isinstance(there, Broken):
+            yield there
+        elif there != rests:
+            yield Broken(PURE, "in another process it goes on with other words")
 
 
 async def _written(engine: Any, job: EngineJob) -> Sequence[str]:

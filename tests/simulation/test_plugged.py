@@ -22,7 +22,6 @@ from tests.simulation.promises import (
     IN_TIME,
     PURE,
     READABLE,
-    SAME,
     STARTS,
 )
 from tests.unit.plugins.examples import built, examples
@@ -33,7 +32,7 @@ SOURCE = """
 import asyncio
 import itertools
 import time
-from parley_client.plugins import Engine, Found, Judge, NotReadable, Prompt, RecordFormat, Store, ToolFormat, Feature
+from parley_client.plugins import Engine, Found, NotReadable, Prompt, RecordFormat, Store, ToolFormat, Feature
 from parley_client.plugins import RateLimited
 
 _times = itertools.count()
@@ -57,6 +56,29 @@ class Good(Feature):
 class Impure(Good):
     def rewrite(self, prompt, decision):
         return Prompt(prompt.prompt, f"It is {next(_times)}.")
+
+
+class Unsorted(Good):
+    def rewrite(self, prompt, decision):
+        return Prompt(prompt.prompt, " ".join({f"rule {at}" for at in range(50)}))
+
+
+class Librarian(Good):
+    # What it has read is in its process alone.
+
+    pages = {}
+
+    async def decide(self, asked):
+        self.pages[asked.request_id] = f"About {asked.prompt[:20]}"
+        return {"page": asked.request_id}
+
+    def rewrite(self, prompt, decision):
+        return Prompt(prompt.prompt, self.pages.get(decision["page"], "Nothing is known."))
+
+
+class Scribbler(Good):
+    def rewrite(self, prompt, decision):
+        return Prompt(prompt.prompt, "again" * (decision.setdefault("told", decision["asked"]) < 0))
 
 
 class Gossip(Good):
@@ -102,21 +124,6 @@ class Fickle(Good):
 class Blind(Good):
     async def choose(self, question, candidates, earlier):
         return 2
-
-
-class Fair(Judge):
-    categories = ("rude",)
-
-    def __init__(self, settings):
-        pass
-
-    async def scores(self, texts):
-        return [{"rude": float("delete" in text)} for text in texts]
-
-
-class Moody(Fair):
-    async def scores(self, texts):
-        return [{"rude": float(at % 2)} for at, text in enumerate(texts)]
 
 
 class Shelf(Store):
@@ -195,6 +202,13 @@ class Steady(Engine):
             yield one
 
 
+class Shuffling(Steady):
+    async def write(self, job):
+        whole = f"{hash(job.messages[-1]['content'])} characters, and {job.seed} is the seed."
+        for one in whole[len(job.written):]:
+            yield one
+
+
 class Again(Steady):
     async def write(self, job):
         for one in "From the beginning.":
@@ -227,14 +241,16 @@ blurred = ToolFormat("<call>", " ", "\\n", "", " & ", "</call>", True, "bare", "
 POINTS = {
     Kind.FEATURES: {
         name.lower(): f"faulty:{name}"
-        for name in ("Good", "Impure", "Gossip", "Fragile", "Stuck", "Sleeper", "Fickle", "Blind")
+        for name in (
+            *("Good", "Impure", "Unsorted", "Librarian", "Scribbler", "Gossip", "Fragile", "Stuck", "Sleeper"),
+            *("Fickle", "Blind"),
+        )
     },
-    Kind.JUDGES: {"fair": "faulty:Fair", "moody": "faulty:Moody"},
     Kind.STORES: {
         name.lower(): f"faulty:{name}"
         for name in ("Shelf", "Hoard", "Forgetful", "Eternal", "Jumbled", "Brittle", "Sieve")
     },
-    Kind.ENGINES: {"steady": "faulty:Steady", "again": "faulty:Again"},
+    Kind.ENGINES: {"steady": "faulty:Steady", "again": "faulty:Again", "shuffling": "faulty:Shuffling"},
     Kind.TOOL_FORMATS: {"angled": "faulty:angled", "blurred": "faulty:blurred"},
     Kind.RECORD_FORMATS: {"lines": "faulty:Lines", "rash": "faulty:Rash"},
 }
@@ -243,8 +259,8 @@ POINTS = {
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no sign."""
-    for probes in ("plugin_probes", "store_probes"):
-        monkeypatch.setattr(f"tests.simulation.{probes}._BOUND_S", 60.0)
+    monkeypatch.setattr("tests.simulation.plugin_calls.BOUND_S", 60.0)
+    monkeypatch.setattr("tests.simulation.store_probes._BOUND_S", 60.0)
 
 
 @pytest.fixture
@@ -255,16 +271,16 @@ def faulty(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("faulty")
-@pytest.mark.parametrize("name", ["good", "fair", "shelf", "steady", "angled", "lines"])
+@pytest.mark.parametrize("name", ["good", "shelf", "steady", "angled", "lines"])
 def test_what_keeps_its_promises_passes(name: str) -> None:
     (checked,) = check(name, {}, seeds=9)
     assert checked.broken == ()
-    assert checked.storms == (9 if checked.plugin.kind in {Kind.FEATURES, Kind.JUDGES, Kind.STORES} else 0)
+    assert checked.storms == (9 if checked.plugin.kind in {Kind.FEATURES, Kind.STORES} else 0)
 
 
 def test_what_is_late_gets_no_storms(faulty: None, monkeypatch: pytest.MonkeyPatch) -> None:
     del faulty
-    monkeypatch.setattr("tests.simulation.plugin_probes._BOUND_S", 0.1)
+    monkeypatch.setattr("tests.simulation.plugin_calls.BOUND_S", 0.1)
     (checked,) = check("stuck", {}, seeds=9)
     assert checked.storms == 0
 
@@ -274,13 +290,15 @@ def test_what_is_late_gets_no_storms(faulty: None, monkeypatch: pytest.MonkeyPat
     ("name", "promise"),
     [
         ("impure", PURE),
+        ("unsorted", PURE),
+        ("librarian", PURE),
+        ("scribbler", PURE),
         ("gossip", ERASED),
         ("fragile", CONTAINED),
         ("stuck", IN_TIME),
         ("sleeper", CLEAN),
         ("fickle", ADMITTED),
         ("blind", CONTAINED),
-        ("moody", SAME),
         ("hoard", ERASED),
         ("forgetful", ERASED),
         ("eternal", GONE),
@@ -288,13 +306,14 @@ def test_what_is_late_gets_no_storms(faulty: None, monkeypatch: pytest.MonkeyPat
         ("brittle", CONTAINED),
         ("sieve", AT_A_TIME),
         ("again", PURE),
+        ("shuffling", PURE),
         ("blurred", READABLE),
         ("rash", READABLE),
     ],
 )
 def test_a_planted_fault_is_found_and_named(name: str, promise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if promise == IN_TIME:
-        monkeypatch.setattr("tests.simulation.plugin_probes._BOUND_S", 0.1)
+        monkeypatch.setattr("tests.simulation.plugin_calls.BOUND_S", 0.1)
     (checked,) = check(name, {}, seeds=9)
     assert promise in {one.promise for one in checked.broken}, checked.broken
 

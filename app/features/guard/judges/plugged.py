@@ -32,6 +32,8 @@ class PluggedJudge:
             raise JudgeError(f"judges.{name}: {error}") from None
         except (AttributeError, TypeError, ValueError) as error:
             raise JudgeError(f"judges.{name}: {plugin} is no judge: {type(error).__name__}") from None
+        if self.width < 1:
+            raise JudgeError(f"judges.{name}: the width of {plugin} is {self.width}; 1 at least")
         self._room = PluginRoom(plugin, blocks=bool(getattr(self._judge, "blocks", True)))
 
     async def scores(self, texts: Sequence[str], turn: Turn) -> list[Mapping[str, float]]:
