@@ -124,7 +124,7 @@ class RequestTraces(Observer):
         self._before(part, inflight)
         ended = now if answer.ended_at is None else answer.ended_at * _MS
         reason = "error" if end.finish_reason is None else end.finish_reason.value
-        self._round(part, inflight, end.model_version or "", answer, ended, _used(outcome, reason))
+        ended = self._round(part, inflight, end.model_version or "", answer, ended, _used(outcome, reason))
         self._tracing.child(part.span, "commit", ended, now, {})
         part.span.set_attributes(_decided(outcome))
         if answer.first_at is not None:
@@ -163,8 +163,7 @@ class RequestTraces(Observer):
 
     def _before(self, part: _Part, inflight: InFlight) -> None:
         """What comes before the first round of this part."""
-        span = part.span
-        arrived, asked = inflight.timeline.arrived, inflight.accepted.record.timestamp * _MS
+        span, arrived, asked = part.span, inflight.timeline.arrived, inflight.accepted.record.timestamp * _MS
         self._tracing.child(span, "queue", asked, arrived, {})
         if inflight.timeline.started is not None:
             self._tracing.child(span, "wait", max(asked, arrived), inflight.timeline.started, {})
@@ -175,15 +174,15 @@ class RequestTraces(Observer):
 
     def _round(
         self, part: _Part, inflight: InFlight, model: str, answer: AnswerLog, ended: int, used: dict[str, Any]
-    ) -> None:
-        """A round of the model, if one was begun."""
+    ) -> int:
+        """A round of the model, if one was begun; returns its end. `ended` is the broker's time, the rest is not."""
         timeline, request = inflight.timeline, inflight.accepted.request
         if timeline.started is None:
-            return
+            return ended
         began = timeline.round or max(timeline.arrived, timeline.started)
         if timeline.batched is None and timeline.admitted is None:
             self._tracing.child(part.span, "refuse" if answer.first_at is None else "copy", began, ended, {})
-            return
+            return max(began, ended)
         asked = request.model or self._settings.model
         models = {"gen_ai.request.model": asked, "gen_ai.response.model": model}
         attributes = _of_request(request) | {"gen_ai.operation.name": "chat"} | models
@@ -192,9 +191,8 @@ class RequestTraces(Observer):
             first = None  # an earlier round has written it
         if first is not None:
             attributes["gen_ai.response.time_to_first_chunk"] = max(0, first - began) / 1e9
-        name = f"chat {asked}"
         chat = self._tracing.begin(
-            name,
+            f"chat {asked}",
             SpanKind.INTERNAL,
             part.trace.trace_id,
             part.trace.answer(inflight.key) if part.is_agent else part.span.span_id,
@@ -202,9 +200,10 @@ class RequestTraces(Observer):
             start_time=began,
             attributes=attributes | used,
         )
-        chat.end(max(began, ended))
         for stage, begun, done in _stages(inflight, began, first, ended):
             self._tracing.child(chat, stage, begun, done, {})
+        chat.end(done)
+        return done
 
     def stepped(self, partition: int, step: AnswerStep) -> None:  # noqa: ARG002
         part = None if step.inflight is None else self._parts.get(step.inflight)

@@ -72,14 +72,16 @@ def test_a_resumed_answer_is_a_trace_of_the_same_request_without_a_first_token_o
 ) -> None:
     inflight = inflight_of(Former(answer_with("a", "b")))
     begun = ASKED_AT * 1_000_000
-    inflight.timeline = Timeline(started=begun + 2_000_000, batched=begun, admitted=begun)
+    inflight.timeline = Timeline(begun, started=begun + 2_000_000, batched=begun, admitted=begun + 95_000_000)
     traces.admitted(0, inflight)
     end = TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, usage=Usage(5, 3))
     traces.answered(0, outcome(inflight, end))
     chat = exporter.get_finished_spans()[-1]
     assert chat.attributes is not None
     assert chat.attributes["parley.resumed"] is True
-    assert "prefill" not in {span.name for span in exporter.get_finished_spans()}
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    assert "prefill" not in spans
+    assert spans["commit"].start_time == spans["decode"].end_time == begun + 95_000_000, "the broker's clock is behind"
 
 
 def test_what_was_decided_about_an_answer_is_on_its_span(traces: RequestTraces, exporter: InMemorySpanExporter) -> None:
