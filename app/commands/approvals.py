@@ -88,7 +88,7 @@ def _decide(
         arguments=arguments,
         reason=reason,
     )
-    decided = run(decided_by(settings, control))
+    decided = run(decided_by(settings, control, record.since))
     if decided is None:
         note("sent; no worker has said yet which decision counts")
         return
@@ -102,15 +102,16 @@ async def waiting(settings: Settings) -> list[Of]:
     return [(record, wait) for record in records for wait in record.waits if wait.kind == "approval"]
 
 
-async def decided_by(settings: Settings, control: Decide) -> DecidedWait | None:
-    """Send the decision, and wait until the topic `waits` says which one counts; None if it does not in time."""
+async def decided_by(settings: Settings, control: Decide, since: int) -> DecidedWait | None:
+    """Send the decision, and return the first since then, by the topic `waits`; None if that tells none in time."""
     at = await sent(settings, control)
     until = asyncio.get_running_loop().time() + _PATIENCE_S
     while asyncio.get_running_loop().time() < until:
-        async for record in records_since(settings, TopicName.WAITS, at):
+        async for record in records_since(settings, TopicName.WAITS, since):
             state = None if record.value is None else decode(WaitRecord, record.value, record.headers)
             for one in () if state is None else state.decided:
                 if one.wait_id == control.wait_id:
                     return one
+        since = at
         await asyncio.sleep(_CHECK_EVERY_S)
     return None

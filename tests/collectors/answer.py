@@ -71,7 +71,7 @@ async def _answered(settings: Settings, gateway: str) -> None:
                 await asyncio.sleep(0.1)
             of: dict[str, Any] = {"request_id": REQUEST, "user_id": USER, "wait_id": asked[0][1].wait_id}
             decision = Decide(**of, decision="approved", by="desk/ali")
-            while await decided_by(settings, decision) is None:
+            while await decided_by(settings, decision, asked[0][0].since) is None:
                 await asyncio.sleep(0.1)
             call = next(one for one in await calls_of(client, USER, 2) if one.name == "look_up")
             await result(client, call, "found")

@@ -36,15 +36,15 @@ async def test_the_first_of_two_decisions_counts(worker: WorkerProcess) -> None:
         worker.kill()
         restart = asyncio.create_task(asyncio.to_thread(worker.start))
         edited = Decide(**of, decision="edited", arguments='{"word": "other"}', by="desk/ali")
-        first = asyncio.create_task(decided_by(worker.settings, edited))
+        first = asyncio.create_task(decided_by(worker.settings, edited, record.since))
         async with asyncio.timeout(PATIENCE_S):
             while not await client.records("controls"):
                 await asyncio.sleep(0.05)
-        second = await decided_by(worker.settings, Decide(**of, decision="rejected", by="desk/eve"))
+        second = await decided_by(worker.settings, Decide(**of, decision="rejected", by="desk/eve"), record.since)
         await restart
         counted = await first
         while counted is None:  # the worker's start may outlast the command's patience
-            counted = await decided_by(worker.settings, Decide(**of, decision="approved", by="desk/late"))
+            counted = await decided_by(worker.settings, edited, record.since)
         assert (counted.decision, counted.by) == ("edited", "desk/ali")
         assert second in {None, counted}
         (call,) = await calls_of(client, user)
