@@ -13,7 +13,6 @@ from app.commands.approvals import decided_by, waiting
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from app.wire.control import Decide
-from app.wire.tool_records import ToolCallRecord
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.telemetry.test_traces import Span, all_of, spans
 from tests.integration.worker.client import PATIENCE_S, Client
@@ -24,7 +23,6 @@ from tests.integration.worker.test_waits import until_it_is
 
 APPROVED = '[waits]\n[tools.look_up]\napprove = { by = "desk", within_s = 600 }\n'
 ASKED = '[waits]\n[agents.helper]\nsystem = "Help."\n[tools.look_up]\nask = "helper"\n'
-DECIDERS = "00-2af7651916cd43dd8448eb211c80319c-b7ad6b7169203332-01"
 SECRET = "what-was-asked"
 
 
@@ -32,7 +30,7 @@ SECRET = "what-was-asked"
 def settings(request: pytest.FixtureRequest, kafka: KafkaCluster, tmp_path: Path) -> Settings:
     policy = tmp_path / "policy.toml"
     policy.write_text(request.param)
-    rate = {"partitions": 1, "paced_tokens_per_s": 20.0}
+    rate = {"partitions": 1, "paced_tokens_per_s": 5.0}
     return module_settings(kafka, tmp_path, traces="console", traces_sample=1.0, policy=policy, **rate)
 
 
@@ -64,8 +62,11 @@ async def tree_of(trace: str, count: int, worker: WorkerProcess) -> dict[str, li
     return names
 
 
-async def kill(worker: WorkerProcess) -> None:
-    """The next one writes quicker."""
+async def kill(worker: WorkerProcess, *told: str) -> None:
+    """Once it has exported spans of these names: what it has not is lost with it. The next one writes quicker."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not {*told} <= {span["name"] for span in spans(worker.log)}:
+            await asyncio.sleep(0.1)
     worker.kill()
     worker.settings = worker.settings.model_copy(update={"paced_tokens_per_s": 1000.0})
     await asyncio.to_thread(worker.start)
@@ -89,7 +90,7 @@ def id_of(span: Span) -> str:
 async def test_a_successor_goes_on_in_the_tree_of_the_dead(worker: WorkerProcess) -> None:
     async with Client(worker.settings) as client:
         user = client.user()
-        request_id = await client.ask(user, SECRET, max_tokens=1200)  # a minute, unless the worker is killed
+        request_id = await client.ask(user, SECRET, max_tokens=1200)  # four minutes, unless the worker is killed
         trace = await trace_on(client, "tokens", user)
         await client.begun(user, request_id, 5)
         await kill(worker)
@@ -109,20 +110,16 @@ async def test_an_approval_and_its_call_stand_under_their_answer(worker: WorkerP
         user = client.user()
         request_id = await client.ask(user, SECRET, max_tokens=1, **KAFKA)
         await until_it_is(client, request_id, "asleep")
-        async with asyncio.timeout(PATIENCE_S):
-            while not any(span["name"] == "process requests" for span in spans(worker.log)):
-                await asyncio.sleep(0.1)
-        await kill(worker)
-        ((_, wait),) = await waiting(worker.settings)
+        await kill(worker, "process requests")
+        ((record, wait),) = await waiting(worker.settings)
         names: dict[str, Any] = {"request_id": request_id, "user_id": user, "wait_id": wait.wait_id}
         decision = Decide(**names, decision="approved", by="desk/ali")
-        while await decided_by(worker.settings, decision) is None:
+        while await decided_by(worker.settings, decision, record.since) is None:
             pass
-        call: ToolCallRecord
         (call,) = await calls_of(client, user)
-        (record,) = [one for one in await client.records("tool-calls") if one.key == user.encode()]
-        _, trace, call_span, _ = dict(record.headers)["traceparent"].decode().split("-")
-        await kill(worker)
+        (called,) = [one for one in await client.records("tool-calls") if one.key == user.encode()]
+        _, trace, call_span, _ = dict(called.headers)["traceparent"].decode().split("-")
+        await kill(worker, "approval look_up")
         await result(client, call, SECRET)
         await client.answer(user, request_id)
     names = await tree_of(trace, 1, worker)
