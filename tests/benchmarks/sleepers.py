@@ -30,7 +30,7 @@ from tables.asleep import Head, KeptAnswer, Part, Sleep, Sleeper, row_of
 from tables.records import Table
 from tables.tool_calls import ToolRounds
 from tests.faults.load import TOOLS
-from tests.faults.verdict import Fetched
+from tests.faults.records import Fetched
 from tests.faults.worker_process import WorkerProcess
 
 USERS = 20

@@ -17,9 +17,10 @@ from app.wire.error import ErrorCode
 from tests.faults.load import Ask, Load, busy_question, paced_question, sleeping_question, tool_question
 from tests.faults.order_verdict import wrong_words
 from tests.faults.outcomes import Place, wrong_errors, wrong_letters
+from tests.faults.records import Key, read_topic
 from tests.faults.replay import Replay
 from tests.faults.tool_programs import DeskPrograms, Programs, ToolPrograms
-from tests.faults.verdict import Key, Verdict, judge, read_topic
+from tests.faults.verdict import Verdict, judge
 from tests.faults.watch import Watch
 from tests.faults.worker_process import WorkerProcess
 

@@ -12,7 +12,7 @@ from app.wire.codec import decode
 from tables.records import AuditHead, decode_row
 
 if TYPE_CHECKING:
-    from tests.faults.verdict import Fetched, Key
+    from tests.faults.records import Fetched, Key
 
 
 def wrong_audit(

@@ -23,7 +23,7 @@ from app.wire.tool_records import ToolCallRecord
 from app.wire.waits import WaitRecord
 
 if TYPE_CHECKING:
-    from tests.faults.verdict import Fetched, Key
+    from tests.faults.records import Fetched, Key
 
 DESK = "desk"
 MADE = {"approved", "edited"}

@@ -29,7 +29,7 @@ from app.wire.turn import Turn
 from tests.faults.arena import arena
 from tests.faults.faults import Fault, KillInside, KillWorker
 from tests.faults.load import Load
-from tests.faults.verdict import read_topic
+from tests.faults.records import read_topic
 from tests.foreign_reader import read
 
 ASKS, ANSWERS, WORDS = "asks-of-others", "answers-for-others", "words-for-others"

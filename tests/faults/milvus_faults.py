@@ -16,7 +16,7 @@ from app.wire.turn import Turn
 from tests.faults.arena import Arena
 from tests.faults.faults import Fault, KillWorker
 from tests.faults.proxy import Proxy
-from tests.faults.verdict import Key, read_topic
+from tests.faults.records import Key, read_topic
 
 _CAUGHT_UP_S = 90.0
 

@@ -12,7 +12,7 @@ from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.event import NO_PLAN, PLAN, EventType, Plan, TokenEvent
 from app.wire.turn import Turn
-from tests.faults.verdict import Fetched, Key, read_topic
+from tests.faults.records import Fetched, Key, read_topic
 
 BANNED = re.compile(r" w[0-9]*13\b")
 """Words of the paced engine that no reader may get."""

@@ -18,7 +18,8 @@ from app.wire.event import NO_PLAN, PLAN, SUPERSEDED, WAITING, EventType, Plan, 
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason
 from tables.records import Table
-from tests.faults.verdict import Fetched, Key, read_topic, turn_of, wakes_timer
+from tests.faults.records import Fetched, Key, read_topic, turn_of
+from tests.faults.verdict import wakes_timer
 
 _LATE_MS = 8000
 _GOES_ON = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from tests.faults.verdict import Fetched, Key
+from tests.faults.records import Fetched, Key
 
 Place = tuple[str, int, int]
 """Topic with its prefix, partition, offset."""

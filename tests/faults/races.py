@@ -29,8 +29,8 @@ from app.wire.tool_records import ToolCallRecord
 from app.wire.waits import WaitRecord
 from tests.faults.desks import DESK, decisions_in, wrong_approvals
 from tests.faults.load import TOOLS, Load
+from tests.faults.records import Fetched, read_topic, turn_of
 from tests.faults.tool_programs import Planned, Programs, _result
-from tests.faults.verdict import Fetched, read_topic, turn_of
 from tests.faults.watch import Watch
 from tests.faults.worker_process import WorkerProcess
 

@@ -24,7 +24,7 @@ from app.wire.turn import Turn
 from models.interface.generation import Delta, Engine, Job
 from models.served.registry import ServedModel
 from tables.records import KeptTurn
-from tests.faults.verdict import Key, Records
+from tests.faults.records import Key, Records
 
 
 class Replay:

@@ -35,7 +35,7 @@ from models.served.paced import BytePrompts, word
 from tables.records import Table
 from tests.faults.load import Load
 from tests.faults.mirror_maker import MirrorMaker
-from tests.faults.verdict import Key, read_topic
+from tests.faults.records import Key, read_topic
 from tests.faults.worker_process import WorkerProcess
 
 PARTITIONS = 4

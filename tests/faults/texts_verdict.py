@@ -22,7 +22,8 @@ from tests.faults.tool_verdict import ToolTopics, possible_turns
 from tests.faults.waits_verdict import Slept, SleptTurns
 
 if TYPE_CHECKING:
-    from tests.faults.verdict import Key, Masks, Verdict
+    from tests.faults.records import Key
+    from tests.faults.verdict import Masks, Verdict
 
 Histories = list[list[PastTurn]]
 _MOST_HISTORIES = 64

@@ -23,7 +23,7 @@ from app.wire.codec import decode
 from app.wire.tool_records import ToolCallRecord
 from app.wire.waits import WaitRecord
 from tests.faults.desks import Deciders
-from tests.faults.verdict import Fetched
+from tests.faults.records import Fetched
 
 LATE_S = 3.0
 

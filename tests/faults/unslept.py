@@ -21,8 +21,8 @@ from app.wire.codec import decode
 from app.wire.event import TOOL_RESULTS, WAITING, TokenEvent
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason
+from tests.faults.records import Fetched, Key, read_topic, turn_of
 from tests.faults.tool_programs import RecordedPrograms
-from tests.faults.verdict import Fetched, Key, read_topic, turn_of
 from tests.faults.watch import Watch
 from tests.faults.worker_process import WorkerProcess
 

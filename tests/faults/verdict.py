@@ -13,10 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.policy.agents import AgentRules
 from app.policy.tools import ApproveRules
@@ -50,11 +48,11 @@ from tests.faults.audit_verdict import wrong_audit
 from tests.faults.desks import results_of, wrong_approvals
 from tests.faults.plan_verdict import is_as_decided, wrong_memories, wrong_repeats
 from tests.faults.reasoning_verdict import is_split
+from tests.faults.records import Fetched, Key, Records, read_topic, turn_of
 from tests.faults.texts_verdict import judge_texts
 from tests.faults.tool_verdict import APPROVED_TOOL, ToolTopics, read_tool_topics
 from tests.faults.waits_topic import begun_early, slept_by, timed_in, wrong_waits
 
-Key = tuple[str, str]
 Masks = Callable[[str, Iterable[PrivateValue]], Mask]
 """The mask of these values of a user."""
 REQUEST_ID = r"[A-Za-z0-9._:-]{1,64}"
@@ -79,24 +77,6 @@ FAULTS = (
 )
 
 
-class Fetched(Protocol):
-    """What is looked at of a consumer's record."""
-
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes]]: ...
-
-
-Records = Iterable[Fetched]
 HasMet = Callable[[str, RecalledTurn], bool]
 """Whether an erasure has met a turn of a user."""
 Replay = Callable[[Records, Records, Records], Awaitable[list[Key]]]
@@ -197,29 +177,6 @@ class Verdict:
         return f"{seen}; {wrong or 'nothing wrong'}"
 
 
-async def read_topic(settings: Settings, topic: str) -> list[Fetched]:
-    """All committed records of a topic, partition by partition, in offset order."""
-    consumer = AIOKafkaConsumer(
-        **settings.cluster.options(), isolation_level="read_committed", auto_offset_reset="earliest"
-    )
-    await consumer.start()
-    try:
-        partitions = [TopicPartition(settings.topic(topic), number) for number in range(settings.partitions)]
-        consumer.assign(partitions)
-        ends = await consumer.end_offsets(partitions)
-        found: list[Fetched] = []
-        for partition in partitions:
-            consumer.pause(*partitions)
-            consumer.resume(partition)
-            await consumer.seek_to_beginning(partition)
-            while await consumer.position(partition) < ends[partition]:
-                for records in (await consumer.getmany(partition, timeout_ms=200)).values():
-                    found.extend(records)
-        return found
-    finally:
-        await consumer.stop()
-
-
 async def judge(
     settings: Settings,
     *,
@@ -248,10 +205,6 @@ async def judge(
     if replay is not None:
         verdict.changed += await replay(requests, tokens, turns)
     return verdict
-
-
-def turn_of(record: Fetched) -> Turn:
-    return decode(Turn, record.value, record.headers)
 
 
 def judge_records(

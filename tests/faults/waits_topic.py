@@ -17,7 +17,7 @@ from models.interface.generation import FinishReason
 from tables.asleep import Sleep
 
 if TYPE_CHECKING:
-    from tests.faults.verdict import Fetched, Key
+    from tests.faults.records import Fetched, Key
 AWAKE = "awake"
 
 

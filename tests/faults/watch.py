@@ -18,7 +18,7 @@ from app.reader import ReaderRule
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.event import WAITING, EventType, TokenEvent
-from tests.faults.verdict import Key
+from tests.faults.records import Key
 
 
 @dataclass

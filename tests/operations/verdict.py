@@ -13,7 +13,8 @@ from app.wire.erasure import Erasure
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
 from tables.erasures import ErasedUntil, Scope
-from tests.faults.verdict import Fetched, Verdict, judge_records, read_topic
+from tests.faults.records import Fetched, read_topic
+from tests.faults.verdict import Verdict, judge_records
 
 _APART = 1000
 """So many partitions lie between those of two sets of topics: their epochs have nothing to do with each other."""

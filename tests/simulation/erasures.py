@@ -15,7 +15,7 @@ from app.wire.ids import partition_for
 from app.wire.turn import Turn
 from tables.records import Conversation, Erased, Table, decode_row, key_parts
 from tables.store import PartitionStore
-from tests.faults.verdict import Key
+from tests.faults.records import Key
 from tests.simulation.broker import Entry
 
 About = tuple[str, str | None]

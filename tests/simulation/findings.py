@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,14 +18,10 @@ from app.private.value import PrivateValue
 from app.reader import ReaderRule
 from app.search.rows import rows_of
 from app.wire.codec import decode
-from app.wire.dead_letters import cause_from
-from app.wire.error import WireError
-from app.wire.event import PLAN, TokenEvent
+from app.wire.event import TokenEvent
 from app.wire.ids import partition_for
-from app.wire.request import Request
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
-from app.wire.validation import check_partition, validate_request
 from tables.records import GuardSecret, Table, decode_row, key_parts
 from tables.store import PartitionStore
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
@@ -37,17 +32,19 @@ from tests.faults.desks import results_of, wrong_approvals
 from tests.faults.moderation_verdict import wrong_moderation
 from tests.faults.order_verdict import wrong_order
 from tests.faults.programs_verdict import ProgramTopics, wrong_programs
+from tests.faults.records import Key
 from tests.faults.tool_verdict import NOBODY, read_tool_topics
-from tests.faults.verdict import Key, Verdict, judge_records, wakes_timer
-from tests.faults.waits_topic import begun_early, slept_by, timed_in, wrong_waits
-from tests.simulation.broker import Entry
+from tests.faults.verdict import Verdict, judge_records
+from tests.faults.waits_topic import begun_early, slept_by, wrong_waits
 from tests.simulation.erasures import Erasures, Marked
 from tests.simulation.foreign import wrong_foreign
 from tests.simulation.forks import wrong_forks
-from tests.simulation.hostile_verdict import Innocent, met_by_kills, readable, wrong_outcomes
+from tests.simulation.hostile_verdict import met_by_kills, wrong_outcomes
 from tests.simulation.limits import wrong_limits
+from tests.simulation.pardons import Pardons
 from tests.simulation.process import Process
 from tests.simulation.results import wrong_results
+from tests.simulation.topics import Topics
 from tests.simulation.usage import wrong_usage
 from tests.simulation.versions import wrong_versions
 
@@ -88,104 +85,55 @@ class Findings:
 
     def __init__(self, simulation: Simulation) -> None:
         self._sim = simulation
-        self._innocent = Innocent(simulation)
-        self._events, self._unreadable = readable(self._everything("tokens"))
-        self._timed = timed_in(self._read("waits"))
+        self.topics = Topics(simulation)
         rules, askers = simulation.conditions.agents, simulation.askers
         self._agents = {} if rules is None else {"helper": rules}
         repeats = () if askers is None else askers.repeats
-        self._askings = None if rules is None else Askings(self._read("requests"), self._events, repeats)
-        self._quarantined = simulation.deadly | met_by_kills(simulation, self._events)
+        self._askings = None if rules is None else Askings(self.topics.read("requests"), self.topics.events, repeats)
+        self._quarantined = simulation.deadly | met_by_kills(simulation, self.topics.events)
 
     def outcome(self) -> Outcome:
+        topics = self.topics
         erasures = self._erasures()
         verdict = judge_records(
-            self._read("requests"),
-            self._events,
-            self._innocent.turns(self._read("turns")),
+            topics.read("requests"),
+            topics.events,
+            topics.innocent.turns(topics.read("turns")),
             self._sim.settings(),
             paced=True,
             mixed=self._sim.conditions.mixed,
             erased=erasures.stood_at,
             has_met=erasures.has_met,
             masks=self._mask,
-            slept=slept_by(self._read("waits")),
-            timed=self._timed,
+            slept=slept_by(topics.read("waits")),
+            timed=topics.timed,
             agents=self._agents,
             programs=self._sim.conditions.programs,
             topics=read_tool_topics(
-                self._read("tool-calls"), self._read("tool-results"), self._sim.settings(), self._results_of_asked()
+                topics.read("tool-calls"),
+                topics.read("tool-results"),
+                self._sim.settings(),
+                self._results_of_asked(),
             ),
         )
-        for name in ("turn_differs", "wrong_plans", "wrong_calls"):
-            found = getattr(verdict, name)
-            found[:] = [key for key in found if self._innocent.key(key)]
-        # A request that was sent before an erasure leaves an empty turn, whatever its readers have.
-        # One that was sent before the mark stood cannot be resumed: what its answer was built on is gone.
-        if self._sim.conditions.mixed:  # an answer whose model is gone cannot always be continued
-            verdict.torn_off.clear()
-        planned = self._planned_at()
+        planned = topics.planned_at()
         sent = {key: min(at, planned.get(key, at)) for key, at in erasures.asked.items()}
-        recalls = self._that_recall()
-        verdict.torn_off[:] = [
-            key
-            for key in verdict.torn_off
-            if sent[key] > (erasures.marked_for(key[0]) if key in recalls else erasures.marked_at(key))
-        ]
-        verdict.turn_differs[:] = [
-            key for key in verdict.turn_differs if not erasures.touch_request(key) or self._is_kept(key)
-        ]
-        torn = self._sim.torn
-        # With the plan that Kafka has lost, the verdict does not know who wrote the answer.
-        unknown = (
-            ("changed",) if self._sim.conditions.routed or self._sim.masked or self._sim.conditions.moderated else ()
-        )
-        if self._sim.conditions.routed:  # another model cannot go on behind calls that the former one has made
-            unknown = (*unknown, "torn_off", "wrong_calls")
-        for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs", "wrong_plans", *unknown):
-            found = getattr(verdict, name)
-            found[:] = [key for key in found if key not in torn]
-        # Kafka has lost what these answers repeat, or what their conversations were.
-        conversations = erasures.conversations
-        lost = {conversations[key] for key in torn if key in conversations}
-        ended = {key for key, plan in verdict.plans.items() if plan.superseded is not None}
-        bare = {conversations[key] for key in torn & ended if key in conversations}  # calls whose tokens are lost
-        # Words into what Kafka has lost may be a turn of their own, and those that are stopped may be in none.
-        steered = {key: (key[0], plan.steered) for key, plan in verdict.plans.items() if plan.steered is not None}
-        stops = self._that_may_stop()
-        # Which values the guard has found in them is known of the last round alone.
-        masked = self._sim.masked
-        bare |= {conversations[key] for key, into in steered.items() if masked or into in torn or key in stops}
-        mute = {
-            (one.user_id, one.request_id) for one in self._turns() if one.finish_reason == "stop" and not one.answer
-        }
-        bare |= {conversations[key] for key in torn & (mute | steered.keys()) if key in conversations}
-        verdict.changed[:] = [key for key in verdict.changed if conversations.get(key) not in bare]
-        sources = {key: (key[0], plan.cached) for key, plan in verdict.plans.items()}
-        verdict.wrong_plans[:] = [key for key in verdict.wrong_plans if sources.get(key) not in torn]
-        if unknown:
-            verdict.changed[:] = [key for key in verdict.changed if conversations.get(key) not in lost]
-        # One that was stopped behind calls, and has lost the text before them, is remembered with that text.
-        stopped = {(one.user_id, one.request_id) for one in self._turns() if one.tool_calls and not one.answer}
-        silent = {conversations[key] for key in torn & stopped if key in conversations}
-        verdict.changed[:] = [key for key in verdict.changed if conversations.get(key) not in silent]
-        users = {user for user, _ in torn}  # an end that is lost makes the next answer look early
-        verdict.out_of_order[:] = [key for key in verdict.out_of_order if key[0] not in users]
-        wrong = [*self._unreadable, *self._wrong(erasures, verdict)]
-        wrong += erasures.kept(self._turns(), self._stores())
-        wrong += erasures.wrong_for_sinks(self._read("erasures"))
+        Pardons(self._sim, topics, erasures, sent).apply(verdict)
+        wrong = [*topics.unreadable, *self._wrong(erasures, verdict)]
+        wrong += erasures.kept(topics.turns(), self._stores())
+        wrong += erasures.wrong_for_sinks(topics.read("erasures"))
         wrong += erasures.quoted(verdict.plans, verdict.ever_recalled, sent)
         for (key, digest), at in self._sim.read_at.items():
             # An owner that died before its first token has left no time of a request whose producer's clock is ahead.
             wrong += erasures.read({key: self._sim.prompts[key][digest]}, {key: min(sent.get(key, at), at)})
-        wrong += erasures.quoting(self._turns(), self._questions_behind_answers())
+        wrong += erasures.quoting(topics.turns(), self._questions_behind_answers())
         wrong += self._told_secrets(erasures)
         return Outcome(verdict, self._sim.world.steps, wrong, self._crashes())
 
     def _mask(self, user: str, values: Iterable[PrivateValue]) -> Mask:
         topic = changelog_topic(self._sim.settings(), Table.GUARD)
         at = TopicPartition(topic, partition_for(user, self._sim.partitions))
-        secrets = [decode_row(entry.value or b"", GuardSecret).secret for entry in self._visible(at)]
+        secrets = [decode_row(entry.value or b"", GuardSecret).secret for entry in self.topics.visible(at)]
         return Mask(secrets[-1], user, values) if secrets else NO_MASK
 
     def _owners(self) -> list[tuple[Process, Partition]]:
@@ -202,14 +150,15 @@ class Findings:
         for process, partition in self._owners():
             for table in Table:
                 at = TopicPartition(changelog_topic(self._sim.settings(), table), partition.number)
-                rows: dict[bytes | None, bytes | None] = {entry.key: entry.value for entry in self._visible(at)}
+                rows: dict[bytes | None, bytes | None] = {entry.key: entry.value for entry in self.topics.visible(at)}
                 kept = {key: value for key, value in rows.items() if value is not None}
                 if dict(partition.ownership.store.scan(table)) != kept:
                     wrong.append(f"{process.name}: {table.value} of {partition.number} differs from its changelog")
         return wrong
 
     def _wrong(self, erasures: Erasures, verdict: Verdict) -> list[str]:
-        wrong = wrong_outcomes(self._sim, self._events, self._read("turns"), self._letters())
+        topics = self.topics
+        wrong = wrong_outcomes(self._sim, topics.events, topics.read("turns"), topics.letters())
         owners = self._owners()
         if sorted(partition.number for _, partition in owners) != list(range(self._sim.partitions)):
             wrong.append(f"owners at the end: {[(process.name, partition.number) for process, partition in owners]}")
@@ -227,31 +176,31 @@ class Findings:
             for _, partition in owners
             for key, _value in partition.ownership.store.scan(Table.ASLEEP)
         ]
-        wrong += begun_early(self._read("requests"), self._events)
+        wrong += begun_early(topics.read("requests"), topics.events)
         wrong += wrong_order(
-            self._read("requests"),
-            self._events,
-            {(turn.user_id, turn.request_id): turn for turn in self._turns()},
+            topics.read("requests"),
+            topics.events,
+            {(turn.user_id, turn.request_id): turn for turn in topics.turns()},
             [row for store in self._stores() for _, row in store.scan(Table.CONVERSATIONS)],
             self._questions_behind_answers(),
-            self._timed,
+            topics.timed,
             self._sim.torn,
         )
         wrong += wrong_forks(
-            self._innocent_requests(),
-            self._read("controls"),
-            self._innocent.tokens(self._events),
-            {(turn.user_id, turn.request_id): turn for turn in self._turns()},
+            topics.innocent_requests(),
+            topics.read("controls"),
+            topics.innocent.tokens(topics.events),
+            {(turn.user_id, turn.request_id): turn for turn in topics.turns()},
             [(key_parts(key)[0], row) for store in self._stores() for key, row in store.scan(Table.CONVERSATIONS)],
             self._sim.torn,
         )
         if self._sim.milvus is not None:
-            turns = {(turn.user_id, turn.request_id): turn for turn in self._turns()}
-            wrong += wrong_versions(self._innocent_requests(), turns, self._sim.milvus)
-        wrong += wrong_waits(self._read("waits"), self._read("requests"), self._events, self._sim.torn)
+            turns = {(turn.user_id, turn.request_id): turn for turn in topics.turns()}
+            wrong += wrong_versions(topics.innocent_requests(), turns, self._sim.milvus)
+        wrong += wrong_waits(topics.read("waits"), topics.read("requests"), topics.events, self._sim.torn)
         if (rules := self._sim.conditions.approvals) is not None:
-            audit, controls, calls = map(self._read, ("audit", "controls", "tool-calls"))
-            wrong += wrong_approvals(audit, controls, calls, self._reasons(), rules)
+            audit, controls, calls = map(topics.read, ("audit", "controls", "tool-calls"))
+            wrong += wrong_approvals(audit, controls, calls, topics.reasons(), rules)
         if self._askings is not None:
             wrong += self._askings.wrong(self._agents)
         wrong += self._wrong_programs()
@@ -259,33 +208,36 @@ class Findings:
         wrong += self._wrong_letters()
         wrong += self._wrong_rows(erasures)
         if self._sim.conditions.foreign:
-            requests, torn = self._read("requests"), self._sim.torn
-            wrong += wrong_foreign(self._sim.broker, requests, self._letters(), self._turns(), torn)
+            requests, torn = topics.read("requests"), self._sim.torn
+            wrong += wrong_foreign(self._sim.broker, requests, topics.letters(), topics.turns(), torn)
         if self._sim.conditions.user_limit is not None:
-            wrong += wrong_limits(self._events, self._sim.conditions.user_limit)
-        turns = {(turn.user_id, turn.request_id): turn for turn in self._turns()}
-        wrong += wrong_results(self._innocent_requests(), self._events, turns, erasures)
+            wrong += wrong_limits(topics.events, self._sim.conditions.user_limit)
+        turns = {(turn.user_id, turn.request_id): turn for turn in topics.turns()}
+        wrong += wrong_results(topics.innocent_requests(), topics.events, turns, erasures)
         if self._sim.conditions.moderated:
-            wrong += map(str, wrong_moderation(self._innocent.tokens(self._events), self._turn_entries()).items())
+            wrong += map(
+                str,
+                wrong_moderation(topics.innocent.tokens(topics.events), topics.turn_entries()).items(),
+            )
         stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.conditions.moderated else {"cancelled"}
         steered = {key for key, plan in verdict.plans.items() if plan.steered is not None}
-        ends = {key: reason for key, reason in self._reasons().items() if key in self._sim.endless - steered}
+        ends = {key: reason for key, reason in topics.reasons().items() if key in self._sim.endless - steered}
         wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason not in stops]
-        innocent = self._errors("engine_error") - self._quarantined
+        innocent = topics.errors("engine_error") - self._quarantined
         wrong += [f"{key} is innocent and ended as engine_error" for key in innocent]
-        wrong += [f"{key} names no model and ended as model_not_found" for key in self._errors("model_not_found")]
+        wrong += [f"{key} names no model and ended as model_not_found" for key in topics.errors("model_not_found")]
         return wrong
 
     def _results_of_asked(self) -> Mapping[Key, Mapping[str, Sequence[str]]]:
         if self._askings is not None:
             return self._askings.results(round(self._sim.conditions.within_s * 1000))
         rules = self._sim.conditions.approvals
-        return NOBODY if rules is None else results_of(self._read("audit"), self._read("controls"))
+        return NOBODY if rules is None else results_of(self.topics.read("audit"), self.topics.read("controls"))
 
     def _wrong_audit(self) -> list[str]:
-        heads = self._read(changelog_topic(self._sim.settings(), Table.AUDIT))
-        bad = None if self._sim.besieged else sum(self._is_bad(entry) for entry in self._read("requests"))
-        return wrong_audit(self._read("audit"), heads, self._valid_requests(), bad)
+        heads = self.topics.read(changelog_topic(self._sim.settings(), Table.AUDIT))
+        bad = None if self._sim.besieged else sum(self.topics.is_bad(entry) for entry in self.topics.read("requests"))
+        return wrong_audit(self.topics.read("audit"), heads, self.topics.valid_requests(), bad)
 
     def _crashes(self) -> list[str]:
         crashes = [f"{process.name} broken by {error!r}" for process in self._sim.processes for error in process.broken]
@@ -295,15 +247,10 @@ class Findings:
             for context in process.loop.errors
         ]
 
-    def _errors(self, code: str) -> set[Key]:
-        events = [decode(TokenEvent, entry.value, entry.headers) for entry in self._innocent.tokens(self._events)]
-        failed = [event for event in events if event.error is not None and event.error.code == code]
-        return {(event.user_id or "", event.request_id or "") for event in failed}
-
     def _wrong_times(self) -> list[str]:
         """Turns that ended later, or long before, the broker had them."""
         wrong = []
-        for entry in self._turn_entries():
+        for entry in self.topics.turn_entries():
             turn = decode(Turn, entry.value)
             if not -_WAITED_MS <= turn.created_at - entry.timestamp <= _CLOCKS_MS:
                 wrong.append(f"{turn.request_id} ended {turn.created_at - entry.timestamp} ms after its record")
@@ -314,15 +261,15 @@ class Findings:
         if sim.programs is None:
             return []
         asked: dict[Key, dict[str, Any]] = {}
-        for entry in self._read("requests"):
+        for entry in self.topics.read("requests"):
             with suppress(ValueError, KeyError, TypeError):
                 request = json.loads(entry.value or b"")
                 if request.get("agent") in sim.conditions.programs:
                     asked.setdefault((request["user_id"], request["request_id"]), request)
         rule = ReaderRule(remember=1 << 60)
-        for entry in self._events:
+        for entry in self.topics.events:
             rule.read(entry.partition, entry.offset, decode(TokenEvent, entry.value, entry.headers))
-        topics = ProgramTopics(self._read("tool-calls"), self._read("tool-results"))
+        topics = ProgramTopics(self.topics.read("tool-calls"), self.topics.read("tool-results"))
         changed = asked.keys() if sim.programs.has_changed else ()
         return wrong_programs(
             asked,
@@ -337,7 +284,7 @@ class Findings:
     def _ended_by_programs(self) -> set[tuple[str, int, int]]:
         """The places of requests whose answers a program ends; programs_verdict.py knows whether it may."""
         names = self._sim.conditions.programs
-        found = (one for one in self._read("requests") if names and one.value is not None)
+        found = (one for one in self.topics.read("requests") if names and one.value is not None)
         return {
             (one.topic, one.partition, one.offset)
             for one in found
@@ -346,9 +293,12 @@ class Findings:
 
     def _wrong_letters(self) -> list[str]:
         """Records without the one dead letter that they had to have, and letters that nothing had led to."""
-        sources = {place: count for place, count in self._letters().items() if place[0] not in self._sim.broker.foreign}
+        topics = self.topics
+        sources = {
+            place: count for place, count in topics.letters().items() if place[0] not in self._sim.broker.foreign
+        }
         wanted = {
-            (entry.topic, entry.partition, entry.offset) for entry in self._read("requests") if self._is_bad(entry)
+            (entry.topic, entry.partition, entry.offset) for entry in topics.read("requests") if topics.is_bad(entry)
         }
         wrong = [f"{place} has {count} dead letters" for place, count in sources.items() if count != 1]
         wrong += [f"{place} has no dead letter" for place in wanted - set(sources)]
@@ -357,59 +307,30 @@ class Findings:
         decisions = set() if self._sim.desks is None else self._sim.desks.wrong
         decisions |= set() if self._sim.askers is None else self._sim.askers.wrong
         unwanted = set(sources) - wanted - results - decisions - self._quarantined_places() - self._sim.hostile.keys()
-        unwanted -= self._innocent.others(self._read("turns")) | self._ended_by_programs()
+        unwanted -= topics.innocent.others(topics.read("turns")) | self._ended_by_programs()
         return wrong + [f"{place} has a dead letter" for place in unwanted]
-
-    def _letters(self) -> Counter[tuple[str, int, int]]:
-        """How many dead letters each record has."""
-        causes = [cause_from(letter.headers) for letter in self._read("dead-letters")]
-        return Counter((cause.topic, cause.partition, cause.offset) for cause in causes if cause is not None)
 
     def _quarantined_places(self) -> set[tuple[str, int, int]]:
         places = set()
-        for entry in self._read("requests"):
+        for entry in self.topics.read("requests"):
             with suppress(ValueError):
                 request = json.loads(entry.value or b"")
                 if (request["user_id"], request["request_id"]) in self._quarantined:
                     places.add((entry.topic, entry.partition, entry.offset))
         return places
 
-    def _is_bad(self, entry: Entry) -> bool:
-        try:
-            self._request(entry)
-        except WireError as error:
-            return error.dead_letter
-        return False
-
-    def _innocent_requests(self) -> list[Entry]:
-        return [entry for entry in self._read("requests") if not self._is_bad(entry)]
-
-    def _valid_requests(self) -> set[Key]:
-        found = set()
-        for entry in self._read("requests"):
-            with suppress(WireError):
-                request = self._request(entry)
-                found.add((request.user_id, request.request_id))
-        return found
-
-    def _request(self, entry: Entry) -> Request:
-        request = decode(Request, entry.value, entry.headers)
-        validate_request(request, entry.key, max_prompt_bytes=self._sim.settings().max_prompt_bytes)
-        check_partition(request, entry.partition, self._sim.partitions)
-        return request
-
     def _wrong_rows(self, erasures: Erasures) -> list[str]:
         """Rows of the simulated Milvus that are no turn's, of erased turns, or missing."""
         if self._sim.milvus is None:
             return []
-        turns = [one for one in self._turns() if one.outlives(erasures.until(one.user_id, one.conversation_id))]
+        turns = [one for one in self.topics.turns() if one.outlives(erasures.until(one.user_id, one.conversation_id))]
         wanted = {row.turn_id: row.text for turn in turns for row in rows_of(turn)}
         private = {row.turn_id: turn.private or () for turn in turns for row in rows_of(turn)}
         rows = self._sim.milvus.rows.items()
         there = {
             key: self._shown(row["user_id"], row["text"], private.get(key, ()))
             for key, row in rows
-            if self._innocent.key((row["user_id"], ""))
+            if self.topics.innocent.key((row["user_id"], ""))
         }
         wrong = [f"row {key} should not be there" for key in there.keys() - wanted.keys()]
         wrong += [f"row {key} is missing" for key in wanted.keys() - there.keys()]
@@ -425,51 +346,20 @@ class Findings:
         return self._mask(user, questions).put_back(text)
 
     def _wrong_usage(self, owners: list[tuple[Process, Partition]]) -> list[str]:
-        windows = [decode(UsageWindow, entry.value) for entry in self._read("usage")]
+        windows = [decode(UsageWindow, entry.value) for entry in self.topics.read("usage")]
         unpublished = [
             tally.requests
             for _, partition in owners
             for key, value in partition.ownership.store.scan(Table.USAGE)
             if key != PROGRESS and not (tally := msgspec.json.decode(value, type=Tally)).revision
         ]
-        return wrong_usage(windows, self._read("turns"), sum(unpublished))
+        return wrong_usage(windows, self.topics.read("turns"), sum(unpublished))
 
     def _erasures(self) -> Erasures:
         found = Marked(self._sim.partitions)
-        found.read_controls(self._read("controls"))
-        found.read_marks(self._read(changelog_topic(self._sim.settings(), Table.ERASED)))
-        return Erasures(found.at, found.marked, self._asked_at(), self._conversations())
-
-    def _conversations(self) -> dict[Key, tuple[str, str]]:
-        """The conversation of each request."""
-        found: dict[Key, tuple[str, str]] = {}
-        for entry in self._read("requests"):
-            with suppress(ValueError, KeyError, TypeError, AttributeError):
-                request = json.loads(entry.value or b"")
-                user = request["user_id"]
-                found.setdefault((user, request["request_id"]), (user, request.get("conversation_id") or "default"))
-        return found
-
-    def _asked_at(self) -> dict[Key, int]:
-        asked: dict[Key, int] = {}
-        for entry in self._read("requests"):
-            key = (entry.key or b"").decode(errors="replace")
-            with suppress(ValueError, KeyError, TypeError):
-                request = json.loads(entry.value or b"")
-                name = (key, request["request_id"])
-                is_sent_now = name in self._timed and wakes_timer(entry, request, asked.get(name))
-                asked[name] = entry.timestamp if is_sent_now else asked.get(name, entry.timestamp)
-        return asked
-
-    def _planned_at(self) -> dict[Key, int]:
-        """The time of requests whose own timestamp is in the future: the one that their owner has recorded."""
-        planned: dict[Key, int] = {}
-        for entry in self._events:
-            event = decode(TokenEvent, entry.value, entry.headers)
-            details = event.notice.details if event.notice is not None and event.notice.code == PLAN else None
-            if details and "at" in details:
-                planned.setdefault((event.user_id or "", event.request_id or ""), int(details["at"]))
-        return planned
+        found.read_controls(self.topics.read("controls"))
+        found.read_marks(self.topics.read(changelog_topic(self._sim.settings(), Table.ERASED)))
+        return Erasures(found.at, found.marked, self.topics.asked_at(), self.topics.conversations())
 
     def _stores(self) -> list[PartitionStore]:
         return [
@@ -482,7 +372,7 @@ class Findings:
     def _questions_behind_answers(self) -> dict[Key, set[str]]:
         """The requests whose questions stood in the prompts of what readers have of each answer."""
         rule = ReaderRule(remember=1 << 60)
-        for entry in self._innocent.tokens(self._events):
+        for entry in self.topics.innocent.tokens(self.topics.events):
             rule.read(entry.partition, entry.offset, decode(TokenEvent, entry.value, entry.headers))
         digests = {key: {one.prompt_digest or "" for one in answer.segments} for key, answer in rule.answers.items()}
         prompts = self._sim.prompts
@@ -493,42 +383,3 @@ class Findings:
         asked = erasures.asked
         told = [key for key in self._sim.told_secrets if asked[key] > erasures.marked.get((key[0], None), asked[key])]
         return [f"{key} was asked after its user's erasure and has read what is older" for key in told]
-
-    def _that_recall(self) -> set[Key]:
-        """Requests whose prompts may have turns of other conversations."""
-        requests = [json.loads(entry.value or b"") for entry in self._innocent_requests()]
-        return {(one["user_id"], one["request_id"]) for one in requests if one.get("recall")}
-
-    def _that_may_stop(self) -> set[Key]:
-        """Requests with a deadline, and those that are cancelled."""
-        requests = [json.loads(entry.value or b"") for entry in self._innocent_requests()]
-        controls = [json.loads(entry.value or b"") for entry in self._read("controls")]
-        found = [one for one in requests if "deadline_ms" in one] + [one for one in controls if "request_id" in one]
-        return {(one["user_id"], one["request_id"]) for one in found}
-
-    def _is_kept(self, key: Key) -> bool:
-        """Whether the turn has any text."""
-        return any((turn.user_id, turn.request_id) == key and turn.answer for turn in self._turns())
-
-    def _turns(self) -> list[Turn]:
-        return [decode(Turn, entry.value) for entry in self._turn_entries()]
-
-    def _turn_entries(self) -> list[Entry]:
-        return self._innocent.turns(self._read("turns"))
-
-    def _reasons(self) -> dict[tuple[str, str], str]:
-        turns = [json.loads(entry.value or b"") for entry in self._turn_entries()]
-        return {(turn["user_id"], turn["request_id"]): turn["finish_reason"] for turn in turns}
-
-    def _read(self, topic: str) -> list[Entry]:
-        """What the topic holds but hostile records."""
-        return [entry for entry in self._everything(topic) if self._innocent.entry(entry)]
-
-    def _everything(self, topic: str) -> list[Entry]:
-        return [
-            entry for number in range(self._sim.partitions) for entry in self._visible(TopicPartition(topic, number))
-        ]
-
-    def _visible(self, at: TopicPartition) -> list[Entry]:
-        log = self._sim.broker.log(at)
-        return [entry for entry in (*log.expired, *log.entries) if entry.visible]

@@ -13,7 +13,7 @@ from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from tables.records import Conversation, decode_row
-from tests.faults.verdict import Key
+from tests.faults.records import Key
 from tests.simulation.broker import Entry
 
 _MOST_TURNS = 10

@@ -19,7 +19,7 @@ from app.wire.event import EventType, TokenEvent
 from tests.simulation.hostile import VILLAIN
 
 if TYPE_CHECKING:
-    from tests.faults.verdict import Key
+    from tests.faults.records import Key
     from tests.simulation.broker import Entry
     from tests.simulation.scenario import Simulation
 

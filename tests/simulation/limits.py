@@ -13,7 +13,7 @@ from app.reader import ReaderRule
 from app.wire.codec import decode
 from app.wire.error import ErrorCode
 from app.wire.event import PLAN, EventType, TokenEvent
-from tests.faults.verdict import Key
+from tests.faults.records import Key
 from tests.simulation.broker import Entry
 
 

@@ -15,7 +15,7 @@ from app.wire.codec import decode
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason
-from tests.faults.verdict import Key
+from tests.faults.records import Key
 from tests.simulation.broker import Entry
 from tests.simulation.erasures import Erasures
 

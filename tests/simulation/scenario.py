@@ -44,7 +44,7 @@ from app.wire.ids import partition_for
 from models.interface.generation import Job
 from models.served.paced import VERSION, BytePrompts
 from tables.records import Table
-from tests.faults.verdict import Key
+from tests.faults.records import Key
 from tests.simulation import foreign
 from tests.simulation.asked import SimAskers
 from tests.simulation.broker import Broker, Entry

@@ -37,7 +37,7 @@ class Desk(Waits):
         policy = Policy(waits=WaitRules(park_after_s=900.0, **waits), tools={"look_up": ToolRules(approve=rules)})
         super().__init__(monkeypatch, after_s=1.0, policy=policy)
         self.rules = rules
-        results = lambda findings: results_of(findings._read("audit"), findings._read("controls"))  # noqa: E731
+        results = lambda found: results_of(found.topics.read("audit"), found.topics.read("controls"))  # noqa: E731
         monkeypatch.setattr(Findings, "_results_of_asked", results)
         self.simulation.keep_running(60)
 

@@ -16,7 +16,7 @@ from app.search.query import TurnSearch
 from app.search.rows import request_id_of
 from app.search.vector_store import Hit, Query
 from app.wire.turn import Turn
-from tests.faults.verdict import Key
+from tests.faults.records import Key
 from tests.simulation.broker import Entry
 from tests.simulation.forks import asked_in
 from tests.simulation.milvus import MilvusServer, SameVector, SimMilvus

@@ -19,7 +19,7 @@ from tables import records
 from tables.records import Conversation, Erased, Table
 from tests.conftest import NewSettings
 from tests.environment import environment_of
-from tests.faults.verdict import read_topic
+from tests.faults.records import read_topic
 from tests.integration.search.history import NOW, turn
 
 SCRIPT = Path(__file__).parents[3] / "deploy" / "operations" / "move_users.py"

@@ -8,7 +8,8 @@ from app.wire.codec import encode
 from app.wire.erasure import Erasure
 from app.wire.turn import Turn
 from models.interface.generation import FinishReason, Usage
-from tests.faults.verdict import Key, Verdict
+from tests.faults.records import Key
+from tests.faults.verdict import Verdict
 from tests.operations.verdict import pardon_cut
 
 
