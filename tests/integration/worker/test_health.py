@@ -96,10 +96,10 @@ async def test_metrics_show_partitions_engine_and_tenants(client: Client, worker
     for user in users:
         await client.turns_of(user, 1)
     async with asyncio.timeout(120):
-        while total(series(worker), "parley:partition_lag_records", topic="requests"):
+        while (after := series(worker)) and (  # a commit is known to readers before it is counted
+            total(after, "parley:partition_lag_records", topic="requests") or total(after, "parley:partition_in_flight")
+        ):
             await asyncio.sleep(0.2)
-    after = series(worker)
-    assert total(after, "parley:partition_in_flight") == 0
     gaps = total(after, "parley:inter_token_latency_seconds_count") - total(
         before, "parley:inter_token_latency_seconds_count"
     )
