@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 
 from tests.operations.procedures import PROCEDURES
-from tests.operations.run import HEAD, Outcome, PageError, execute
+from tests.operations.run import HEAD, Outcome, execute
+from tests.operations.shell import PageError
 
 
 async def main(names: list[str], folder: Path) -> int:
@@ -27,7 +28,7 @@ async def main(names: list[str], folder: Path) -> int:
         print(f"== {name}", flush=True)
         try:
             outcomes.append(await execute(procedure, folder / name, lambda line: print(f"   {line}", flush=True)))
-        except (PageError, TimeoutError) as error:
+        except PageError as error:
             failed.append(name)
             print(f"   FAILED: {error}", flush=True)
         else:

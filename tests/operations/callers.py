@@ -37,6 +37,8 @@ class Callers:
     """What a user shows, made of what is in the key file."""
     pauses: list[float] = field(default_factory=list)
     """Seconds without a sign of an answer that was asked for, at least one for each answer."""
+    waiting: dict[str, float] = field(default_factory=dict)
+    """What is asked and not answered yet, and since when."""
     _stopping: bool = False
 
     async def __aenter__(self) -> Self:
@@ -50,21 +52,24 @@ class Callers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def answers(self, more: int, timeout_s: float = 240.0) -> None:
+    async def answers(self, more: int) -> None:
         """Wait until so many more are answered."""
         wanted = self.answered + more
-        async with asyncio.timeout(timeout_s):
-            while self.answered < wanted:
-                for task in self._tasks:
-                    if task.done():
-                        task.result()
-                await asyncio.sleep(0.1)
+        while self.answered < wanted:
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            await asyncio.sleep(0.1)
 
     async def finish(self) -> None:
         """No more questions; wait for the answers that are under way."""
         self._stopping = True
-        async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self._tasks)
+
+    def told(self) -> str:
+        now = time.monotonic()
+        waiting = [f"{name} for {now - since:.0f} s" for name, since in self.waiting.items()]
+        return f"{self.answered} answered; failed: {self.failed[:5]}; wait for an answer: {', '.join(waiting)}"
 
     async def _user(self, number: int) -> None:
         asked = 0
@@ -77,6 +82,7 @@ class Callers:
         user, request_id = f"user-{number}", f"q{question}"
         fields = {name: value for name, value in paced_question(question, user).items() if name != "tools"}
         heard_at, longest = time.monotonic(), 0.0
+        self.waiting[f"{user}/{request_id}"] = heard_at
         while True:
             key = self.key_file.read_text().strip()
             try:
@@ -96,6 +102,7 @@ class Callers:
                     continue
                 self.failed.append(f"{user}/{request_id}: {error}")
                 break
+        del self.waiting[f"{user}/{request_id}"]
         self.answered += 1
         self.pauses.append(longest)
 

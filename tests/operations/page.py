@@ -8,7 +8,11 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[2] / "docs" / "operations"
 SHELL = FOLDER / "README.md"
 """Its blocks are executed before those of each page."""
-GO = "until [ -e go ]; do sleep 0.1; done"
+READY = "@@ ready"
+ENDED = "@@ ended with "
+"""Its last line, with its exit code."""
+DONE = f"{ENDED}0"
+GO = f'echo "{READY}"; until [ -e go ]; do sleep 0.1; done'
 _BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -21,13 +25,13 @@ def pages() -> list[str]:
 
 
 def script(name: str) -> str:
-    """The program of a page. Between the parts' start and the page it waits until the file `go` exists."""
+    """The program of a page. Once the parts are ready, it waits until the file `go` exists."""
     return "\n".join([
         "set -euo pipefail",
+        f"trap 'code=$?; echo \"last: $BASH_COMMAND\"; echo \"{ENDED}$code\"' EXIT",
         *blocks(SHELL),
         GO,
         *(_told(number, block) for number, block in enumerate(blocks(FOLDER / f"{name}.md"), start=1)),
-        'echo "@@ done"',
     ])  # fmt: skip
 
 

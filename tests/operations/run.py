@@ -6,7 +6,6 @@ import asyncio
 import os
 import statistics
 import time
-from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,19 +13,17 @@ from pathlib import Path
 
 from tests.faults.verdict import Verdict
 from tests.operations.callers import Callers
-from tests.operations.page import script
+from tests.operations.page import DONE, READY
 from tests.operations.procedures import Procedure, verdict_after
+from tests.operations.shell import PageError, Shell
 from tests.operations.stage import Stage
 
-PAGE_S = 480.0
+PAGE_S = 780.0
+"""Less than the timeout of a test, which would not say what is waited for."""
 _LOST = "lost"
 HEAD = """\
 | page | seconds | answers | lost | doubled, torn or changed | failed | asked again | longest pause (p50, max s) |
 |---|---|---|---|---|---|---|---|"""
-
-
-class PageError(Exception):
-    """A block of the page has failed; its last lines."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,8 @@ class Outcome:
     verdict: Verdict
     may: frozenset[str]
     may_fail: bool
+    told: str
+    """What the callers, the shell and the parts have said."""
 
     @property
     def wrong(self) -> dict[str, int]:
@@ -50,8 +49,8 @@ class Outcome:
         return kept and not self.wrong and (self.may_fail or not failed)
 
     def line(self) -> str:
-        failed = f"; failed: {self.callers.failed[:5]}" if self.callers.failed else ""
-        return f"   {'ok' if self.is_right else 'WRONG'}: {self.verdict.line()}{failed}"
+        line = self.verdict.line()
+        return f"   ok: {line}" if self.is_right else f"   WRONG: {line}\n{self.told}"
 
     def row(self) -> str:
         faults = {name: len(keys) for name, keys in self.verdict.faults.items()}
@@ -62,72 +61,42 @@ class Outcome:
 
 
 async def execute(procedure: Procedure, folder: Path, report: Callable[[str], None], warm: int = 12) -> Outcome:
-    """`warm`: answers before the page begins, and after it has ended."""
+    """`warm`: answers before the page begins, and after it has ended. Raises `PageError`."""
     folder.mkdir(parents=True)
     stage = await asyncio.to_thread(procedure.stage, folder)
     performing = asyncio.create_task(stage.perform())
+    shell, callers = Shell(stage, report), Callers(stage.urls, stage.key_file, token=stage.token)
     try:
         with _trusting(stage):
-            async with Callers(stage.urls, stage.key_file, token=stage.token) as callers:
-                seconds = await _page(procedure.page, stage, callers, report, warm)
-                await callers.finish()
-        verdict = await verdict_after(procedure, stage)
-        return Outcome(procedure.page, seconds, callers, verdict, frozenset(procedure.may), procedure.may_fail)
+            async with asyncio.timeout(PAGE_S):
+                seconds = await _page(procedure.page, stage, shell, callers, warm)
+                verdict = await verdict_after(procedure, stage)
+        may, told = frozenset(procedure.may), f"{callers.told()}\n{shell.told()}"
+        return Outcome(procedure.page, seconds, callers, verdict, may, procedure.may_fail, told)
+    except Exception as error:
+        raise PageError(f"{error!r}\n{callers.told()}\n{shell.told()}") from error
     finally:
         performing.cancel()
         with suppress(asyncio.CancelledError):
             await performing
+        await shell.end()
         await asyncio.to_thread(stage.end)
 
 
-async def _page(page: str, stage: Stage, callers: Callers, report: Callable[[str], None], warm: int) -> float:
-    """The seconds that the page took."""
-    program = stage.folder / "page.sh"
-    program.write_text(script(page))
-    shell = await asyncio.create_subprocess_exec(
-        "bash", str(program), cwd=stage.work, env=dict(stage.environment()), stdout=PIPE, stderr=STDOUT
-    )
-    said: list[str] = []
-    reading = asyncio.create_task(_read(shell, said, report))
-    try:
-        async with asyncio.timeout(PAGE_S):
-            while not (stage.work / "run" / "gateway-2.pid").exists() and shell.returncode is None:
-                await asyncio.sleep(0.1)
-            await _until(callers.answers(warm), reading)
-            callers.pauses.clear()  # until here they have waited for the parts to start
-            began = time.monotonic()
-            (stage.work / "go").touch()
-            await reading
-        if said[-1:] != ["@@ done"]:
-            raise PageError("\n".join(said[-8:]))
+async def _page(page: str, stage: Stage, shell: Shell, callers: Callers, warm: int) -> float:
+    """The seconds that the page took. Nobody asks before the parts are ready: a busy machine starts them in minutes."""
+    await shell.start(page)
+    await shell.until(READY)
+    async with callers:
+        await callers.answers(warm)
+        callers.pauses.clear()
+        began = time.monotonic()
+        (stage.work / "go").touch()
+        await shell.until(DONE)
         seconds = time.monotonic() - began
         await callers.answers(warm)
-        return seconds
-    finally:
-        reading.cancel()
-        if shell.returncode is None:
-            shell.kill()
-
-
-async def _until(waiting: asyncio.Future[None] | object, reading: asyncio.Task[None]) -> None:
-    """Wait, unless the shell ends before."""
-    task = asyncio.ensure_future(waiting)  # type: ignore[arg-type, var-annotated]
-    await asyncio.wait({task, reading}, return_when=asyncio.FIRST_COMPLETED)
-    if not task.done():
-        task.cancel()
-        return
-    task.result()
-
-
-async def _read(shell: asyncio.subprocess.Process, said: list[str], report: Callable[[str], None]) -> None:
-    """The parts that it has started keep its output open, so its last line ends the reading."""
-    assert shell.stdout is not None
-    began = time.monotonic()
-    async for raw in shell.stdout:
-        said.append(raw.decode(errors="replace").rstrip())
-        report(f"{time.monotonic() - began:6.1f} s  {said[-1]}")
-        if said[-1] == "@@ done":
-            return
+        await callers.finish()
+    return seconds
 
 
 @contextmanager

@@ -10,11 +10,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import psutil
 
 from app.local import ports
 from app.local.jars import JarCache, cache_folder, kafka_jars, read_checksums
@@ -102,12 +99,7 @@ class Stage:
             await asyncio.sleep(0.05)
 
     def end(self) -> None:
-        """End all that the page has started, and the servers."""
-        for file in (self.work / "run").glob("*.pid"):
-            with suppress(psutil.Error, ValueError):
-                process = psutil.Process(int(file.read_text()))
-                if str(self.work) in process.environ().get("PARLEY_DATA_DIR", ""):
-                    process.kill()
+        """End the servers."""
         if self.milvus is not None:
             self.milvus.kill()
         for node in self.nodes:

@@ -7,15 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.operations.procedures import PROCEDURES
-from tests.operations.run import PageError, execute
+from tests.operations.run import execute
 
 
 @pytest.mark.timeout(900)
 async def test_a_page_does_what_it_promises(tmp_path: Path) -> None:
-    said: list[str] = []
-    try:
-        outcome = await execute(PROCEDURES["erasure"], tmp_path / "erasure", said.append, warm=6)
-    except PageError as error:
-        raise AssertionError("\n".join(said)) from error
+    outcome = await execute(PROCEDURES["erasure"], tmp_path / "erasure", lambda _: None, warm=6)
     assert outcome.is_right, outcome.line()
     assert outcome.callers.answered > 12

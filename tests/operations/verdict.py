@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from app.kafka.clients import admin_of
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.erasure import Erasure
@@ -33,6 +37,7 @@ class _Moved:
 
 async def verdict_of(settings: Settings, former: Settings | None = None, erased: Collection[str] = ()) -> Verdict:
     """`former`: the topics from which users have moved to those of the settings, with their turns."""
+    await _all_committed(settings)
     requests, tokens, turns = [await read_topic(settings, topic) for topic in ("requests", "tokens", "turns")]
     if former is not None:
         requests = [*_spread(await read_topic(former, "requests"), settings), *requests]
@@ -42,6 +47,23 @@ async def verdict_of(settings: Settings, former: Settings | None = None, erased:
     if erased:
         pardon_cut(verdict, turns, await read_topic(settings, "erasures"))
     return verdict
+
+
+async def _all_committed(settings: Settings) -> None:
+    """Readers hear the end of an answer before its turn is committed, on a busy machine a second before."""
+    requests = [TopicPartition(settings.topic("requests"), number) for number in range(settings.partitions)]
+    records = AIOKafkaConsumer(**settings.cluster.options(), isolation_level="read_committed")
+    await records.start()
+    try:
+        ends = {one: end for one, end in (await records.end_offsets(requests)).items() if end}
+    finally:
+        await records.stop()
+    async with admin_of(settings.cluster) as admin:
+        is_open = True
+        while is_open:
+            committed = await admin.list_consumer_group_offsets(settings.group, partitions=requests)
+            is_open = any(committed[one].offset < end for one, end in ends.items())
+            await asyncio.sleep(0.1)
 
 
 def pardon_cut(verdict: Verdict, turns: list[Fetched], erasures: list[Fetched]) -> None:
