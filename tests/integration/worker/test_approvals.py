@@ -40,13 +40,13 @@ async def test_the_first_of_two_decisions_counts(worker: WorkerProcess) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not await client.records("controls"):
                 await asyncio.sleep(0.05)
-        second = await decided_by(worker.settings, Decide(**of, decision="rejected", by="desk/eve"), record.since)
         await restart
-        counted = await first
-        while counted is None:  # the worker's start may outlast the command's patience
-            counted = await decided_by(worker.settings, edited, record.since)
+        second = Decide(**of, decision="rejected", by="desk/eve")
+        while (counted := await decided_by(worker.settings, second, record.since)) is None:
+            pass  # the worker's start may outlast the command's patience
         assert (counted.decision, counted.by) == ("edited", "desk/ali")
-        assert second in {None, counted}
+        assert await first in {None, counted}
+        assert await decided_by(worker.settings, second, record.since) == counted, "which was made before"
         (call,) = await calls_of(client, user)
         assert (call.tool_call_id, call.arguments) == (wait.wait_id, '{"word": "other"}')
         await result(client, call, "packed")
