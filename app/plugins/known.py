@@ -20,7 +20,7 @@ _OWN: Mapping[Kind, Mapping[str, str]] = MappingProxyType(
             "torch": "app.serving.loading:torch_models",
             "vllm": "app.serving.loading:vllm_models",
             "paced": "app.serving.loading:paced_models",
-            "openai": "app.serving.loading:remote_model",
+            "openai": "app.serving.loading:remote_models",
         },
         Kind.FEATURES: {
             "homes": "app.features.own.homes:Homes",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 from parley_client.plugins.discovery import Kind
 
+from app.plugins.known import own
 from app.policy.agents import AgentRules
 from app.policy.foreign import EgressRules, IntakeRules
 from app.policy.guard_rules import GuardRules
@@ -22,9 +23,7 @@ DEFAULT_MODEL = "default"
 """The name of `PARLEY_MODEL`."""
 AUTO_MODEL = "auto"
 """A request that names this model is routed like one that names none: OpenAI's clients have to name a model."""
-
-
-OWN_ENGINES = frozenset({"torch", "vllm", "paced", "openai"})
+OWN_ENGINES = frozenset(one.name for one in own(Kind.ENGINES))
 
 
 class PolicyError(Exception):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,10 @@ from parley_client.plugins.discovery import Kind, PluginError
 from pydantic import ValidationError
 
 from app.plugins.known import named
-from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, ModelSpec, Policy
+from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, OWN_ENGINES, ModelSpec, Policy
 from app.process.tune_interpreter import uncollected
 from app.serving.engine_choice import with_chosen_engine
-from app.serving.plugged_engine import plugged_model
+from app.serving.plugged_engine import plugged_models
 from app.settings import Settings
 from models.files.adapter_folders import adapter_folders, check_adapter_folders
 from models.files.checkpoint import check_folder
@@ -37,24 +37,29 @@ class LoadError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class WantedModel:
     """A model to load, with settings of its own. It answers to the name of its checkpoint, and to `names`. `share`: of
-    the memory for KV caches, 0 to 1; None if no model states one.
+    the memory for KV caches, 0 to 1; None if no model states one. `spec`: its table in the policy if its files are not
+    loaded here; `has_fallback`: another model could answer in its place.
     """
 
     settings: Settings
     names: frozenset[str]
     is_from_policy: bool = False
     share: float | None = None
+    spec: ModelSpec = field(default_factory=ModelSpec)
+    has_fallback: bool = False
 
     @property
     def files(self) -> Hashable:
         """What makes it another model if it changes. Its memory is given to it once."""
-        return self.settings, self.is_from_policy
+        if self.spec.has_files:
+            return self.settings, self.is_from_policy
+        return min(self.names), msgspec.json.encode(self.spec), self.has_fallback
 
     @property
     def engine(self) -> str:
-        return self.settings.engine
+        return self.settings.engine if self.spec.has_files else self.spec.engine
 
 
 def check_folders(settings: Settings, policy: Policy = NO_POLICY) -> None:
@@ -89,14 +94,13 @@ def load_models(settings: Settings, on_fatal: Callable[[str], None], policy: Pol
 
 @dataclass(frozen=True, slots=True)
 class LoadedModels:
-    """The models of a policy, the default one first: those of files and those behind servers, each by its options."""
+    """The models of a policy, the default one first, each by what it is loaded from."""
 
-    local: Mapping[Hashable, tuple[_Wanted, list[ServedModel]]]
-    remote: Mapping[Hashable, ServedModel]
+    of: Mapping[Hashable, tuple[WantedModel, list[ServedModel]]]
 
     @property
     def models(self) -> list[ServedModel]:
-        return [*(model for _, models in self.local.values() for model in models), *self.remote.values()]
+        return [model for _, models in self.of.values() for model in models]
 
 
 class ModelLoader:
@@ -105,7 +109,7 @@ class ModelLoader:
     def __init__(self, settings: Settings, on_fatal: Callable[[str], None]) -> None:
         self._settings = with_chosen_engine(settings)
         self._on_fatal = on_fatal
-        self._kept = LoadedModels({}, {})
+        self._kept = LoadedModels({})
 
     def load(self, policy: Policy) -> list[ServedModel]:
         """All models, the default one first; raises `LoadError`."""
@@ -121,47 +125,43 @@ class ModelLoader:
         """The models that are kept and in this policy, and its new ones. Takes seconds: call it in a thread. Raises
         `LoadError`.
         """
-        local = self._kept.local
-        wanted = _all_wanted(self._settings, policy)
-        new = [one for one in wanted if one.files not in local]
-        reserved = sum(one.share or 0.0 for one, _ in local.values())
+        kept = self._kept.of
+        wanted = [*_all_wanted(self._settings, policy), *_elsewhere(self._settings, policy)]
+        new = [one for one in wanted if one.files not in kept]
+        reserved = sum(one.share or 0.0 for one, _ in kept.values())
         torch = iter(torch_models([one for one in new if one.engine == "torch"], self._on_fatal, reserved))
         fresh = {one.files: next(torch) if one.engine == "torch" else self._alone(one) for one in new}
-        kept = {
-            one.files: (one, fresh[one.files] if one in new else _renamed(one, *local[one.files])) for one in wanted
-        }
-        remotes: dict[Hashable, ServedModel] = {}
-        for name, spec in policy.models.items():
-            if not spec.has_files:
-                key = (name, msgspec.json.encode(spec), name in policy.fallback.chain)
-                remotes[key] = self._kept.remote.get(key) or _elsewhere(name, spec, self._settings, policy)
-        return LoadedModels(kept, remotes)
+        return LoadedModels(
+            {one.files: (one, fresh[one.files] if one in new else _renamed(one, *kept[one.files])) for one in wanted}
+        )
 
-    def _alone(self, wanted: _Wanted) -> list[ServedModel]:
-        load: Callable[..., list[ServedModel]] = named(Kind.ENGINES, wanted.engine).load()
-        return load(wanted, self._on_fatal)
-
-
-def _elsewhere(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> ServedModel:
-    """A model whose files this process does not load."""
-    try:
-        plugin = named(Kind.ENGINES, spec.engine)
-        if spec.is_plugged:
-            return plugged_model(name, plugin, spec.settings, settings)
-        load: Callable[..., ServedModel] = plugin.load()
-    except PluginError as error:
-        raise LoadError(f"policy: models.{name}: {error}") from None
-    return load(name, spec, settings, policy)
+    def _alone(self, wanted: WantedModel) -> list[ServedModel]:
+        """By any engine but torch's, whose models share the memory."""
+        try:
+            plugin = named(Kind.ENGINES, wanted.engine)
+            load = plugin.load() if plugin.name in OWN_ENGINES else partial(plugged_models, plugin)
+            models: list[ServedModel] = load(wanted, self._on_fatal)
+        except PluginError as error:
+            raise LoadError(f"policy: models.{min(wanted.names)}: {error}") from None
+        return models
 
 
-def _renamed(wanted: _Wanted, before: _Wanted, models: Sequence[ServedModel]) -> list[ServedModel]:
+def _elsewhere(settings: Settings, policy: Policy) -> Iterator[WantedModel]:
+    """The models whose files this process does not load."""
+    for name, spec in policy.models.items():
+        if not spec.has_files:
+            has_fallback = name in policy.fallback.chain
+            yield WantedModel(settings, frozenset({name}), is_from_policy=True, spec=spec, has_fallback=has_fallback)
+
+
+def _renamed(wanted: WantedModel, before: WantedModel, models: Sequence[ServedModel]) -> list[ServedModel]:
     first, *adapters = models
     return [dataclasses.replace(first, names=(first.names - before.names) | wanted.names), *adapters]
 
 
-def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
+def _all_wanted(settings: Settings, policy: Policy) -> list[WantedModel]:
     """The model of the settings first. Models of the policy with the same files and options are loaded once."""
-    wanted = [_Wanted(settings, frozenset({DEFAULT_MODEL, AUTO_MODEL}))]
+    wanted = [WantedModel(settings, frozenset({DEFAULT_MODEL, AUTO_MODEL}))]
     groups: dict[tuple[Settings, float | None], list[str]] = {}
     same: list[str] = []
     for name, spec in policy.models.items():
@@ -173,11 +173,11 @@ def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
             groups.setdefault((own_settings(settings, name, spec), spec.memory_share), []).append(name)
     wanted[0] = dataclasses.replace(wanted[0], names=wanted[0].names | set(same))
     for (own, share), names in groups.items():
-        wanted.append(_Wanted(own, frozenset(names), is_from_policy=True, share=share))
+        wanted.append(WantedModel(own, frozenset(names), is_from_policy=True, share=share))
     return _with_shares(wanted)
 
 
-def _with_shares(wanted: list[_Wanted]) -> list[_Wanted]:
+def _with_shares(wanted: list[WantedModel]) -> list[WantedModel]:
     """Models without a share of their own have equal parts of the rest, if any model states one."""
     stated = [one.share for one in wanted if one.share is not None]
     if not stated:
@@ -200,10 +200,9 @@ def own_settings(settings: Settings, name: str, spec: ModelSpec) -> Settings:
         raise LoadError(f"policy: models.{name}.{field}: {first['msg']}") from None
 
 
-def paced_models(wanted: _Wanted, on_fatal: Callable[[str], None]) -> list[ServedModel]:
+def paced_models(wanted: WantedModel, _on_fatal: object) -> list[ServedModel]:
     from models.served.paced import NAME, paced
 
-    del on_fatal
     model = paced(wanted.settings.paced_tokens_per_s, wanted.settings.model if wanted.is_from_policy else NAME)
     own = frozenset[str]() if wanted.is_from_policy else model.names | {wanted.settings.model}
     return [dataclasses.replace(model, names=own | wanted.names)]
@@ -213,11 +212,12 @@ _IMPATIENT_S = 1.0
 """How long a request waits for a server to come back if another model of the fallback chain could answer."""
 
 
-def remote_model(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> ServedModel:
+def remote_models(wanted: WantedModel, _on_fatal: object) -> list[ServedModel]:
     from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
     from models.remote.answer import text_of
     from models.remote.engine import ABSENT
 
+    name, spec = min(wanted.names), wanted.spec
     key = os.environ.get(spec.api_key_env or "", "")
     if spec.api_key_env and not key:
         raise LoadError(f"policy: models.{name}: the environment has no {spec.api_key_env}")
@@ -226,7 +226,7 @@ def remote_model(name: str, spec: ModelSpec, settings: Settings, policy: Policy)
         for field in ("context_length", "max_running", "connect_s", "silence_s", "patience_s", "redraws")
         if getattr(spec, field) is not None
     }
-    if name in policy.fallback.chain:
+    if wanted.has_fallback:
         given.setdefault("patience_s", _IMPATIENT_S)
     given |= {"azure_version": spec.api_version or "", "has_length": spec.dialect != "triton"}
     options = RemoteOptions(name, spec.model or "", spec.urls, key, spec.dialect == "vllm", **given)
@@ -234,15 +234,14 @@ def remote_model(name: str, spec: ModelSpec, settings: Settings, policy: Policy)
         engine = RemoteEngine(options)
     except ModuleNotFoundError:
         raise LoadError(f"policy: models.{name}: {ABSENT}") from None
-    prompts = RemotePrompts(settings.conversation_turns, options.context_length)
-    names = frozenset({name})
+    prompts = RemotePrompts(wanted.settings.conversation_turns, options.context_length)
     vllm = options.is_vllm
     redraws = vllm and options.redraws
-    return ServedModel(engine, prompts, GenerationDefaults(), names, text_of, continues=vllm, redraws=redraws)
+    return [ServedModel(engine, prompts, GenerationDefaults(), wanted.names, text_of, continues=vllm, redraws=redraws)]
 
 
 def torch_models(
-    wanted: Sequence[_Wanted], on_fatal: Callable[[str], None], reserved: float = 0.0
+    wanted: Sequence[WantedModel], on_fatal: Callable[[str], None], reserved: float = 0.0
 ) -> list[list[ServedModel]]:
     """Each model, followed by its adapters; raises `LoadError`. `reserved`: the shares of the loaded models."""
     if not wanted:
@@ -266,12 +265,12 @@ def torch_models(
     return loaded
 
 
-def _checkpoint(wanted: _Wanted) -> Checkpoint:
+def _checkpoint(wanted: WantedModel) -> Checkpoint:
     settings = wanted.settings
     return _load(settings)(settings.model, context_length=settings.context_length)
 
 
-def _draft(wanted: _Wanted) -> Checkpoint | None:
+def _draft(wanted: WantedModel) -> Checkpoint | None:
     settings = wanted.settings
     if settings.speculation != "auto" or not settings.draft_model:
         return None
@@ -294,7 +293,7 @@ def _load(settings: Settings) -> Callable[..., Checkpoint]:
     )
 
 
-def vllm_models(wanted: _Wanted, on_fatal: Callable[[str], None]) -> list[ServedModel]:
+def vllm_models(wanted: WantedModel, on_fatal: Callable[[str], None]) -> list[ServedModel]:
     settings = wanted.settings
     from models.checkpoints.loading import describe_checkpoint
     from models.files.adapters import AdapterError, AdapterFiles
@@ -336,7 +335,7 @@ def vllm_models(wanted: _Wanted, on_fatal: Callable[[str], None]) -> list[Served
     return [first, *(_adapted(first, files) for files in adapters)]
 
 
-def _names(wanted: _Wanted, checkpoint: Checkpoint) -> frozenset[str]:
+def _names(wanted: WantedModel, checkpoint: Checkpoint) -> frozenset[str]:
     """A model of the policy has the name that the policy gives it; its files may be those of another model."""
     return wanted.names if wanted.is_from_policy else wanted.names | {checkpoint.name}
 
@@ -348,7 +347,7 @@ def _adapted(base: ServedModel, files: AdapterFiles) -> ServedModel:
 
 
 def _served(
-    wanted: _Wanted,
+    wanted: WantedModel,
     checkpoint: Checkpoint,
     on_fatal: Callable[[str], None],
     adapters: Sequence[AdapterFiles] = (),
@@ -394,7 +393,7 @@ def _served(
 _CPU_CACHE_GB = 2.0
 
 
-def _cache_memory(wanted: _Wanted, is_gpu: bool, beside: int, reserved: float) -> tuple[float, float]:
+def _cache_memory(wanted: WantedModel, is_gpu: bool, beside: int, reserved: float) -> tuple[float, float]:
     """GiB for the KV cache, 0 for what the engine takes by itself, and the part of a GPU's free memory."""
     from models.compute.cache import SHARE_OF_FREE_GPU
 

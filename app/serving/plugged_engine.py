@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parley_client.plugins import Engine, EngineJob, Plugin, PluginError, Refused
 
 from app.plugins.running import PluginFailedError, PluginRoom
-from app.settings import Settings
 from models.interface.generation import (
     Delta,
     End,
@@ -35,20 +34,23 @@ from models.remote.prompts import RemotePrompts
 from models.served.registry import ServedModel
 from models.text.detokenizer import StopStrings
 
+if TYPE_CHECKING:
+    from app.serving.loading import WantedModel
+
 _MOST_RUNNING = 1024
 _OVER = object()
 
 
-def plugged_model(name: str, plugin: Plugin, settings: Mapping[str, Any], parley: Settings) -> ServedModel:
+def plugged_models(plugin: Plugin, wanted: WantedModel, _on_fatal: object) -> list[ServedModel]:
     """Raises `PluginError`."""
-    engine: Engine = plugin.made(dict(settings))
+    engine: Engine = plugin.made(dict(wanted.spec.settings))
     try:
         version, context, continues = str(engine.version), int(engine.context_length), bool(engine.continues)
     except (AttributeError, TypeError, ValueError) as error:
         raise PluginError(f"the plug-in {plugin} is no engine: {type(error).__name__}: {error}") from None
-    prompts = RemotePrompts(parley.conversation_turns, context)
+    prompts = RemotePrompts(wanted.settings.conversation_turns, context)
     served = PluggedEngine(PluginRoom(plugin), engine, version, context)
-    return ServedModel(served, prompts, GenerationDefaults(), frozenset({name}), text_of, continues=continues)
+    return [ServedModel(served, prompts, GenerationDefaults(), wanted.names, text_of, continues=continues)]
 
 
 class PluggedEngine:
