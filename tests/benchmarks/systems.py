@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import uuid
 from collections.abc import Callable, Sequence
@@ -159,11 +160,11 @@ class FastApi(_Module):
 
 
 class Parley(System):
-    """A worker as users start it, but for the name of the engine's thread."""
+    """A worker as users start it, but for the name of the engine's thread. `path`: folders with more packages."""
 
     name = "Parley"
 
-    def __init__(self, rig: Rig, **settings: Any) -> None:
+    def __init__(self, rig: Rig, path: Sequence[Path] = (), **settings: Any) -> None:
         super().__init__(rig)
         self.settings = Settings(
             _env_file=None,
@@ -177,7 +178,8 @@ class Parley(System):
             threads=rig.threads,
             **({"embedder": "none"} | settings),
         )
-        self._worker = _NamedWorker(self.settings, rig.folder / f"{self.id}.log", **rig.environment)
+        environment = {**rig.environment, "PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT)))}
+        self._worker = _NamedWorker(self.settings, rig.folder / f"{self.id}.log", **environment)
 
     async def start(self) -> None:
         await create_topics(self.settings)
