@@ -93,9 +93,7 @@ class Run:
 
     @contextmanager
     def reading(self, stream: Stream) -> Iterator[None]:
-        """While the events of a round come from this stream. It is released at once: an engine counts those that are
-        held.
-        """
+        """While a round's events come from this stream. It is released at once: engines count those that are held."""
         self._stream = stream
         try:
             yield

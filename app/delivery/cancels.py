@@ -60,9 +60,7 @@ class Cancels:
             self._of_payer[payer][key] = None
 
     def pop(self, key: RequestKey) -> Callable[[], None] | None:
-        """The `commit` of the request's cancel, to be called once the request has ended; None if it was not
-        cancelled.
-        """
+        """The `commit` of the request's cancel, to be called once that has ended; None if it was not cancelled."""
         remembered = self.remembered.pop(key, None)
         if remembered is None:
             return None

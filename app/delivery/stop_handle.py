@@ -54,16 +54,21 @@ class StopHandle:
             self._listeners.remove(listener)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work that the stop cancels; raises `StoppedError` then."""
-        task = asyncio.ensure_future(work)
-        with self.listening(lambda _reason: task.cancel()):
-            try:
-                return await task
-            except asyncio.CancelledError:
-                mine = asyncio.current_task()
-                if self.reason is None or (mine is not None and mine.cancelling()):
-                    raise
-                raise StoppedError from None
+        """The result of work that the stop cancels; raises `StoppedError` then. A task of its own would come later."""
+        if self.reason is not None:
+            work.close()
+            raise StoppedError
+        try:
+            async with asyncio.timeout(None) as bound:
+                with self.listening(lambda _reason: bound.reschedule(0)):
+                    result = await work
+        except TimeoutError:
+            if not bound.expired():
+                raise
+        else:
+            if self.reason is None:
+                return result
+        raise StoppedError
 
     def after(self, seconds: float, reason: FinishReason) -> None:
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.now, reason)

@@ -38,13 +38,10 @@ class Admitted(Stage):
         return former.is_admitted
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
-        """One after the other: a request that one refuses counts for none behind it. One that does not block is over
-        at once, so nothing is prepared for a stop meanwhile.
-        """
+        """One after the other: a request that one refuses counts for none behind it."""
         request, at = self.run.accepted.request, self.run.accepted.at
         ids = request.request_id, request.user_id, request.conversation_id
         sender = Sender(*ids, request.tenant, at, request.model, request.priority)
         for one in self._admitting:
-            admitted = one.admit(sender)
-            await (self.run.unless_stopped(admitted) if one.room.blocks else admitted)
+            await self.run.unless_stopped(one.admit(sender))
         return await then(plan)

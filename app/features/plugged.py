@@ -261,10 +261,10 @@ class PluggedStage(Stage):
         return await then(msgspec.structs.replace(plan, plugins=decisions))
 
     async def _decisions(self) -> dict[str, Decision]:
-        asked = self._asked()
-        deciding = {
-            name: asyncio.ensure_future(one.decide(asked)) for name, one in self._running.items() if one is not None
-        }
+        asked, here = self._asked(), {name: one for name, one in self._running.items() if one is not None}
+        if len(here) == 1:
+            return {name: await one.decide(asked) for name, one in here.items()}
+        deciding = {name: asyncio.ensure_future(one.decide(asked)) for name, one in here.items()}
         try:
             return {name: await one for name, one in deciding.items()}
         finally:

@@ -391,9 +391,7 @@ class AnswerLog:
         return await self._end(self._event(EventType.ERROR, self.index, error=ErrorInfo(code, shortened(message))))
 
     async def _end(self, event: TokenEvent) -> TokenEvent:
-        """Write the end and wait for all deliveries: the answer is complete in the log before the request is
-        committed.
-        """
+        """Write the end and wait for all deliveries: the answer is whole in the log before the request is committed."""
         await self._send(event)
         self.end = event
         self.ended_at = self._now()

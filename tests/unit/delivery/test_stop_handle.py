@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 
-from app.delivery.stop_handle import StopHandle
+import pytest
+
+from app.delivery.stop_handle import StopHandle, StoppedError
 from models.interface.generation import FinishReason
 from tests.virtual_time import in_virtual_time
 
@@ -40,3 +42,54 @@ async def test_stop_handle_stops_at_its_deadline_unless_it_is_closed() -> None:
     closed_one.close()
     await asyncio.sleep(0.01)
     assert (open_one.reason, closed_one.reason) == (FinishReason.DEADLINE, None)
+
+
+async def _work(seconds: float = 2.0) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+@in_virtual_time
+async def test_work_ends_by_itself_or_with_the_stop() -> None:
+    handle = StopHandle()
+    handle.after(1.0, FinishReason.CANCELLED)
+    assert await handle.run(_work(0.5)) == "done"
+    with pytest.raises(StoppedError):
+        await handle.run(_work())
+    with pytest.raises(StoppedError):
+        await handle.run(_work(0.0))
+    mine = asyncio.current_task()
+    assert mine is not None
+    assert mine.cancelling() == 0
+
+
+@in_virtual_time
+async def test_what_stops_its_own_request_has_no_result() -> None:
+    handle = StopHandle()
+
+    async def stops() -> str:
+        handle.now(FinishReason.CANCELLED)
+        return "done"
+
+    with pytest.raises(StoppedError):
+        await handle.run(stops())
+    await asyncio.sleep(0)  # no cancel is left for what comes then
+
+
+@in_virtual_time
+async def test_an_error_of_the_work_is_no_stop() -> None:
+    with pytest.raises(TimeoutError):
+        await StopHandle().run(asyncio.wait_for(_work(), 0.5))
+
+
+@in_virtual_time
+@pytest.mark.parametrize("is_stopped", [False, True])
+async def test_who_is_cancelled_is_cancelled_whether_the_request_is_stopped_or_not(is_stopped: bool) -> None:
+    handle = StopHandle()
+    task = asyncio.ensure_future(handle.run(_work()))
+    await asyncio.sleep(0.5)
+    if is_stopped:
+        handle.now(FinishReason.CANCELLED)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
