@@ -12,7 +12,7 @@ import inspect
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,15 +112,7 @@ class PluginRoom:
             self._loop = asyncio.new_event_loop()
             name = f"plug-in {self.plugin.name}"
             threading.Thread(target=_run, args=(self._loop,), name=name, daemon=True).start()
-        if inspect.iscoroutinefunction(work):
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_outcome(work), self._loop))
-        # In the first turn of its loop: each further one waits for the interpreter's lock, which the worker holds.
-        called: Future[tuple[Any, BaseException | None]] = Future()
-        self._loop.call_soon_threadsafe(_call, work, called)
-        result, error = await asyncio.wrap_future(called)
-        if not inspect.isawaitable(result):
-            return result, error
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_outcome(lambda: result), self._loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_outcome(work), self._loop))
 
 
 class BriefCalls:
@@ -179,15 +171,6 @@ async def _outcome(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return None, error
     except BaseException as error:  # noqa: BLE001 - it is about this call
         return None, error
-
-
-def _call(work: Callable[[], Any], called: Future[tuple[Any, BaseException | None]]) -> None:
-    """A plain function, of which nothing leaves either."""
-    if called.set_running_or_notify_cancel():
-        try:
-            called.set_result((work(), None))
-        except BaseException as error:  # noqa: BLE001 - it is about this call
-            called.set_result((None, error))
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -45,23 +45,3 @@ async def test_a_function_of_any_form_has_its_result_or_its_error(function: Call
             await room.call(partial(function, error))
     assert (room.calls.done, room.calls.refused, room.calls.failed) == (1, 1, 3)
     await room.close(lambda: None)
-
-
-@pytest.mark.parametrize("function", [plain, coroutine])
-async def test_a_call_that_is_given_up_before_it_begins_is_not_made(function: Callable[[Any], Any]) -> None:
-    room, held, made = PluginRoom(PLUGIN), threading.Event(), list[str]()
-    first = asyncio.ensure_future(room.call(held.wait))
-    given_up = asyncio.ensure_future(room.call(partial(_noted, function, made)))
-    await asyncio.sleep(0)
-    given_up.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await given_up
-    held.set()
-    assert await first
-    await room.close(lambda: None)
-    assert not made
-
-
-def _noted(function: Callable[[Any], Any], made: list[str]) -> Any:
-    made.append("made")
-    return function(7)
