@@ -4,11 +4,6 @@ What takes longest comes first; `build/durations` tells the next run. Tests with
 processes than cores keep these busy. Two of the processes have a slightly lower priority and begin with what is
 computation only, so that it does not slow down what depends on time. What compares times comes alone, after all others.
 All share one Kafka and one Milvus.
-
-A part with servers that fails among all others is run once more, alone, as Kafka's own build does (`maxTestRetries`).
-If it passes then, the run names it as unstable and shows both logs: a defect to mend, which stops nobody else's change.
-What is computed, and what judges the promises (`tests/faults`, `tests/fuzz`, `tests/hostile`), has no second try;
-nor has anything where more than `MOST_UNSTABLE` parts fail.
 """
 
 from __future__ import annotations
@@ -49,9 +44,6 @@ LONGEST = ("tests/faults", *(f"tests/integration/{one}" for one in _DEAR), "test
 """They come first, in this order, where no run has left durations: else the last ones keep one process for a minute."""
 ALONE = ("tests/integration/worker/test_milvus_away.py",)
 """They compare times of several processes, which only a quiet machine tells."""
-ON_SERVERS = ("tests/browser", "tests/integration", "tests/operations")
-"""Their waits end by the clock of a busy machine."""
-MOST_UNSTABLE = 3
 ELSEWHERE = "tests/engines"
 """It has an environment of its own."""
 ENGINES = Path(".venv/engines")
@@ -122,8 +114,6 @@ class Suite:
     def __init__(self, parts: Iterable[str], variables: Mapping[str, str], niceness: Iterable[int] = NICENESS) -> None:
         self.durations: dict[str, float] = {}
         self.costs: dict[str, float] = {}
-        self.unstable: list[str] = []
-        """Parts that have failed among others and passed alone."""
         self.queue = Queue(parts, durations_before())
         self._parts = frozenset(self.queue.waiting)
         self._alone = [part for part in self.queue.waiting if part.startswith(ALONE)]
@@ -137,17 +127,6 @@ class Suite:
             self.queue.waiting, self._alone = self._alone, []
             self.runs.append(Run("alone", 0))
             self._finish(self.runs[-1:])
-        failed = self.failed()
-        if len(failed) <= MOST_UNSTABLE and all(part.startswith(ON_SERVERS) for part in failed):
-            for number, part in enumerate(failed, start=1):
-                self._repeat(part, Run(f"again-{number}", 0))
-
-    def _repeat(self, part: str, again: Run) -> None:
-        self.queue.waiting = [part]
-        self.runs.append(again)
-        self._finish([again])
-        if not again.has_failed:
-            self.unstable.append(part)
 
     def _finish(self, runs: Iterable[Run]) -> None:
         for run in runs:
@@ -176,9 +155,9 @@ class Suite:
 
     def failed(self) -> list[str]:
         """Parts; those that were not run, and the log of a process that has failed without a part, too."""
-        failed = [part for run in self.runs for part in run.failures if part not in self.unstable]
+        failed = [part for run in self.runs for part in run.failures]
         failed += [str(run.log) for run in self.runs if run.process and run.has_failed and not run.failures]
-        return [*dict.fromkeys(failed), *self.queue.waiting, *self._alone]
+        return failed + self.queue.waiting + self._alone
 
     def dearest(self) -> str:
         """A line for each, with the seconds of the processor before those of the clock."""
@@ -265,8 +244,6 @@ def main() -> int:
             failed.append("tests/engines")
     else:
         print("tests/engines is skipped: `make engines` has not made its environment")
-    if suite.unstable:
-        print(f"unstable, passed alone after a failure among others: {', '.join(suite.unstable)}")
     print(f"failed: {', '.join(failed)}" if failed else "all tests passed")
     return bool(failed)
 

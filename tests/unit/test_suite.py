@@ -66,6 +66,9 @@ def test_files_are_run_by_processes_with_one_session_each_and_a_failure_is_told(
     assert 1 <= len(list(tmp_path.glob("ended-*"))) <= 2
     logs = "".join(run.log.read_text() for run in ran.runs)
     assert ("nothing_of_that_name" in logs, "assert False" in logs) == (True, True)
+    (report,) = (report for run in ran.runs for report in run.reports)
+    assert "test_b.py::test_it call" in report
+    assert "assert False" in report
 
 
 def test_a_part_costs_what_its_processes_cost(tmp_path: Path) -> None:
@@ -100,34 +103,6 @@ def test_what_compares_times_runs_when_all_others_have_ended(tmp_path: Path, mon
     ran = Suite(parts, {}, (0, 5))
     ran.finish()
     assert (ran.failed(), ran.progress()) == ([], "4 of 4 done, 0 failed; ")
-
-
-@pytest.mark.parametrize(
-    ("folder", "passes_alone", "failed", "unstable"),
-    [("integration", True, False, True), ("integration", False, True, False), ("faults", True, True, False)],
-)
-def test_what_fails_beside_others_is_run_again_alone_if_it_has_servers(
-    folder: str, passes_alone: bool, failed: bool, unstable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / folder).mkdir()
-    first = f"from pathlib import Path\n\ndef test_it():\n    log = Path({str(tmp_path)!r}, 'test-again-1.log')\n"
-    (part,) = _files(tmp_path / folder, a=f"{first}    assert {passes_alone} and log.exists(), 'it fails'\n")
-    monkeypatch.setattr(suite, "ON_SERVERS", (str(tmp_path / "integration"),))
-    ran = Suite([part], {}, (0,))
-    ran.finish()
-    assert ran.failed() == [part] * failed
-    assert ran.unstable == [part] * unstable
-    assert ["it fails" in report for run in ran.runs for report in run.reports][:1] == [True]
-    assert "it fails" in (tmp_path / "test-1.log").read_text()
-
-
-def test_where_many_parts_fail_none_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = _files(tmp_path, **dict.fromkeys("abcd", "def test_it():\n    assert False\n"))
-    monkeypatch.setattr(suite, "ON_SERVERS", (str(tmp_path),))
-    ran = Suite(parts, {}, (0,))
-    ran.finish()
-    assert (sorted(ran.failed()), ran.unstable) == (parts, [])
-    assert not (tmp_path / "test-again-1.log").exists()
 
 
 def test_a_failure_is_in_the_log_while_the_process_goes_on(tmp_path: Path) -> None:
