@@ -54,7 +54,7 @@ class StopHandle:
             self._listeners.remove(listener)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work that the stop cancels; raises `StoppedError` then. A task of its own would come later."""
+        """The result of work in the task that waits for it; raises `StoppedError` if the stop cancels the work."""
         if self.reason is not None:
             work.close()
             raise StoppedError

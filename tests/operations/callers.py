@@ -66,7 +66,7 @@ class Callers:
         self._stopping = True
         await asyncio.gather(*self._tasks)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         now = time.monotonic()
         waiting = [f"{name} for {now - since:.0f} s" for name, since in self.waiting.items()]
         return f"{self.answered} answered; failed: {self.failed[:5]}; wait for an answer: {', '.join(waiting)}"

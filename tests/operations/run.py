@@ -34,8 +34,8 @@ class Outcome:
     verdict: Verdict
     may: frozenset[str]
     may_fail: bool
-    told: str
-    """What the callers, the shell and the parts have said."""
+    transcript: str
+    """What the callers, the shell and the parts have written."""
 
     @property
     def wrong(self) -> dict[str, int]:
@@ -50,7 +50,7 @@ class Outcome:
 
     def line(self) -> str:
         line = self.verdict.line()
-        return f"   ok: {line}" if self.is_right else f"   WRONG: {line}\n{self.told}"
+        return f"   ok: {line}" if self.is_right else f"   WRONG: {line}\n{self.transcript}"
 
     def row(self) -> str:
         faults = {name: len(keys) for name, keys in self.verdict.faults.items()}
@@ -71,10 +71,10 @@ async def execute(procedure: Procedure, folder: Path, report: Callable[[str], No
             async with asyncio.timeout(PAGE_S):
                 seconds = await _page(procedure.page, stage, shell, callers, warm)
                 verdict = await verdict_after(procedure, stage)
-        may, told = frozenset(procedure.may), f"{callers.told()}\n{shell.told()}"
-        return Outcome(procedure.page, seconds, callers, verdict, may, procedure.may_fail, told)
+        may, transcript = frozenset(procedure.may), f"{callers.summary()}\n{shell.transcript()}"
+        return Outcome(procedure.page, seconds, callers, verdict, may, procedure.may_fail, transcript)
     except Exception as error:
-        raise PageError(f"{error!r}\n{callers.told()}\n{shell.told()}") from error
+        raise PageError(f"{error!r}\n{callers.summary()}\n{shell.transcript()}") from error
     finally:
         performing.cancel()
         with suppress(asyncio.CancelledError):

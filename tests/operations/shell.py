@@ -60,10 +60,10 @@ class Shell:
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
 
-    def told(self) -> str:
-        """What it has said, and the last lines of each part."""
-        told = [*self.said]
+    def transcript(self) -> str:
+        """What it has written, and the last lines of each part."""
+        lines = [*self.said]
         for log in sorted((self._stage.work / "run").glob("*.log")):
             last = log.read_text(errors="replace").splitlines()[-_LINES:]
-            told += [f"-- {log.name}", *(line[:_WIDTH] for line in last)]
-        return "\n".join(told)
+            lines += [f"-- {log.name}", *(line[:_WIDTH] for line in last)]
+        return "\n".join(lines)

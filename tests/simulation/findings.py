@@ -158,6 +158,7 @@ class Findings:
 
     def _wrong(self, erasures: Erasures, verdict: Verdict) -> list[str]:
         topics = self.topics
+        turns = {(turn.user_id, turn.request_id): turn for turn in topics.turns()}
         wrong = wrong_outcomes(self._sim, topics.events, topics.read("turns"), topics.letters())
         owners = self._owners()
         if sorted(partition.number for _, partition in owners) != list(range(self._sim.partitions)):
@@ -180,7 +181,7 @@ class Findings:
         wrong += wrong_order(
             topics.read("requests"),
             topics.events,
-            {(turn.user_id, turn.request_id): turn for turn in topics.turns()},
+            turns,
             [row for store in self._stores() for _, row in store.scan(Table.CONVERSATIONS)],
             self._questions_behind_answers(),
             topics.timed,
@@ -190,12 +191,11 @@ class Findings:
             topics.innocent_requests(),
             topics.read("controls"),
             topics.innocent.tokens(topics.events),
-            {(turn.user_id, turn.request_id): turn for turn in topics.turns()},
+            turns,
             [(key_parts(key)[0], row) for store in self._stores() for key, row in store.scan(Table.CONVERSATIONS)],
             self._sim.torn,
         )
         if self._sim.milvus is not None:
-            turns = {(turn.user_id, turn.request_id): turn for turn in topics.turns()}
             wrong += wrong_versions(topics.innocent_requests(), turns, self._sim.milvus)
         wrong += wrong_waits(topics.read("waits"), topics.read("requests"), topics.events, self._sim.torn)
         if (rules := self._sim.conditions.approvals) is not None:
@@ -212,13 +212,10 @@ class Findings:
             wrong += wrong_foreign(self._sim.broker, requests, topics.letters(), topics.turns(), torn)
         if self._sim.conditions.user_limit is not None:
             wrong += wrong_limits(topics.events, self._sim.conditions.user_limit)
-        turns = {(turn.user_id, turn.request_id): turn for turn in topics.turns()}
         wrong += wrong_results(topics.innocent_requests(), topics.events, turns, erasures)
         if self._sim.conditions.moderated:
-            wrong += map(
-                str,
-                wrong_moderation(topics.innocent.tokens(topics.events), topics.turn_entries()).items(),
-            )
+            tokens = topics.innocent.tokens(topics.events)
+            wrong += map(str, wrong_moderation(tokens, topics.turn_entries()).items())
         stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.conditions.moderated else {"cancelled"}
         steered = {key for key, plan in verdict.plans.items() if plan.steered is not None}
         ends = {key: reason for key, reason in topics.reasons().items() if key in self._sim.endless - steered}

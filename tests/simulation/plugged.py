@@ -253,7 +253,8 @@ def _rows(simulation: Simulation, stored: Stored) -> Iterator[Broken]:
     except Exception as error:  # noqa: BLE001 - it is the store's
         yield Broken(CONTAINED, f"fetch raises {type(error).__name__}")
         return
-    for line in Findings(simulation)._wrong_rows(Findings(simulation)._erasures()):
+    findings = Findings(simulation)
+    for line in findings._wrong_rows(findings._erasures()):
         yield Broken(ERASED if "should not" in line else AT_A_TIME, line)
 
 

@@ -62,10 +62,10 @@ async def tree_of(trace: str, count: int, worker: WorkerProcess) -> dict[str, li
     return names
 
 
-async def kill(worker: WorkerProcess, *told: str) -> None:
+async def kill(worker: WorkerProcess, *names: str) -> None:
     """Once it has exported spans of these names: what it has not is lost with it. The next one writes quicker."""
     async with asyncio.timeout(PATIENCE_S):
-        while not {*told} <= {span["name"] for span in spans(worker.log)}:
+        while not {*names} <= {span["name"] for span in spans(worker.log)}:
             await asyncio.sleep(0.1)
     worker.kill()
     worker.settings = worker.settings.model_copy(update={"paced_tokens_per_s": 1000.0})

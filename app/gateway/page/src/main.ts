@@ -56,7 +56,7 @@ async function open(conversationId: string, requestId?: string): Promise<void> {
   if (requestId) talk.show(requestId)
   await list.refresh()
   // Whoever has begun to type or to choose elsewhere meanwhile goes on there.
-  if (byId('side').classList.contains('open')) return
+  if (isMenuOpen()) return
   if (document.activeElement === before || document.activeElement === document.body) prompt.focus()
 }
 
@@ -135,6 +135,8 @@ function logout(): void {
   location.reload()
 }
 
+const isMenuOpen = (): boolean => byId('side').classList.contains('open')
+
 /** Show or hide the list of conversations; a wide screen always shows it. */
 function menu(on: boolean): void {
   byId('side').classList.toggle('open', on)
@@ -160,7 +162,7 @@ byId('theme').addEventListener('click', () => {
   remember('theme', isDark ? 'light' : 'dark')
   theme(isDark ? 'light' : 'dark')
 })
-byId('menu').addEventListener('click', () => menu(!byId('side').classList.contains('open')))
+byId('menu').addEventListener('click', () => menu(!isMenuOpen()))
 user.addEventListener('change', () => {
   caller.user = user.value.trim()
   remember('user', caller.user)
@@ -176,7 +178,7 @@ prompt.addEventListener('keydown', (event) => {
 document.addEventListener('keydown', (event) => {
   if (event.key === 'Escape') {
     if (document.querySelector('dialog[open]')) return
-    if (byId('side').classList.contains('open')) (menu(false), byId('menu').focus())
+    if (isMenuOpen()) (menu(false), byId('menu').focus())
     else if (byId('search').hidden) void talk.stop().catch(refuse)
     else search.toggle(false)
   } else if ((event.ctrlKey || event.metaKey) && event.key === 'k') (event.preventDefault(), find())
