@@ -152,9 +152,7 @@ class Answering:
                 if not isinstance(event, Delta):
                     return event
                 await self._write(event, len(prompt.ids))
-                # What is left goes out together with the end.
-                if not self.run.has_all_events:
-                    await answer.pause()
+                await self.run.pause()
         raise RequestRefused(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
 
     async def _write(self, delta: Delta, prompt_tokens: int) -> None:

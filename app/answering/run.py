@@ -100,10 +100,10 @@ class Run:
         finally:
             self._stream = None
 
-    @property
-    def has_all_events(self) -> bool:
-        """Whether the end of the current round is there, read or not."""
-        return self._stream is not None and self._stream.ended
+    async def pause(self) -> None:
+        """Wait until the next tokens may be written. What is left once the model has ended goes out with the end."""
+        if self._stream is None or not self._stream.ended:
+            await self.answer.pause(self._stream)
 
     @property
     def hides_turn(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -223,10 +223,11 @@ _LOGPROB_WEIGHT = 256  # a token's text is not known here
 
 def weight(delta: Delta) -> int:
     """About how many bytes its event takes at most."""
-    entries = sum(1 + len(one.top) for one in (*delta.logprobs, *delta.prompt_logprobs))
-    characters = (
-        len(delta.text) + len(delta.reasoning) + sum(len(call.name) + len(call.arguments) for call in delta.calls)
-    )
+    characters, entries = len(delta.text) + len(delta.reasoning), 0
+    if delta.calls:
+        characters += sum(len(call.name) + len(call.arguments) for call in delta.calls)
+    if delta.logprobs or delta.prompt_logprobs:
+        entries = sum(1 + len(one.top) for one in (*delta.logprobs, *delta.prompt_logprobs))
     return _TOKEN_WEIGHT * len(delta.tokens) + _CHARACTER_WEIGHT * characters + _LOGPROB_WEIGHT * entries
 
 
@@ -300,6 +301,11 @@ class Stream(Protocol):
     @property
     def ended(self) -> bool:
         """Whether all of its events are there, read or not."""
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Call this, and nothing that was given before, when its last event is there before it is read. A stream that
+        makes each event when it is read never does.
+        """
 
     def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """Request the end; the stream still ends with its `End`. Idempotent, never blocks."""

@@ -16,7 +16,9 @@ class EngineDied(Exception):  # noqa: N818  what happened, as its readers say it
 class TokenStream:
     """Events in order; a reader that falls behind gets the tokens that it missed as few `Delta`s of bounded size."""
 
-    __slots__ = ("_abandoned", "_cancel", "_died", "_events", "_read", "_waiter", "_weight", "admitted_at", "ended")
+    __slots__ = (
+        "_abandoned", "_cancel", "_died", "_events", "_on_end", "_read", "_waiter", "_weight", "admitted_at", "ended",
+    )  # fmt: skip
 
     def __init__(self, cancel: Callable[[TokenStream, FinishReason], None]) -> None:
         self._cancel = cancel
@@ -28,6 +30,11 @@ class TokenStream:
         self.admitted_at: float | None = None
         self._died: str | None = None
         self.ended = False
+        self._on_end: Callable[[], None] | None = None
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Call this when the last event is pushed."""
+        self._on_end = call
 
     def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
         if not self.ended:
@@ -41,6 +48,8 @@ class TokenStream:
         self._events.append(event)
         if isinstance(event, Delta):
             self._weight += weight(event)
+        elif self._on_end is not None:
+            self._on_end()
         self._wake()
 
     def is_ahead(self, most: int) -> bool:

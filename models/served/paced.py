@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 from weakref import WeakSet
@@ -81,6 +81,9 @@ class PacedStream:
         self.admitted_at = time.time()
         self.ended = False
         self._reason: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """It makes each event when it is read."""
 
     def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
         if not self._reason.done():

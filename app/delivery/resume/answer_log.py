@@ -35,7 +35,7 @@ from app.wire.json_codec import json_bytes
 from app.wire.record_size import MAX_TURN_BYTES
 from app.wire.tools import ToolCall, ToolCallDelta
 from models.interface.chat import ModelCall
-from models.interface.generation import Delta, End, TokenLogprob, Usage
+from models.interface.generation import Delta, End, Stream, TokenLogprob, Usage
 from models.prompts.builder import BuiltPrompt
 from models.served.registry import ServedModel
 from models.tools.parser import CallDelta
@@ -284,9 +284,9 @@ class AnswerLog:
         for call in delta.calls:
             self._add_to_call(call.index, call.arguments)
 
-    async def pause(self) -> None:
-        """Wait until the next tokens may be written."""
-        await self._tokens.pause(self._deliveries[-1])
+    async def pause(self, stream: Stream | None = None) -> None:
+        """Wait until the next tokens may be written, those of this stream at the latest when it ends."""
+        await self._tokens.pause(self._deliveries[-1], stream)
 
     def _with_more(self, event: TokenEvent, delta: Delta) -> TokenEvent:
         """What few answers have beside their text."""

@@ -8,11 +8,12 @@ events of its answers under load; the tokens that the engine draws meanwhile bec
 
 All answers share the windows, so their events leave in one produce request. Windows grow with the rate:
 
-       500 tokens/s    10 ms
-     1,000             20
-     2,500 and more    50: twenty events a second for each answer
+       500 tokens/s     5 ms
+     1,000             10
+     5,000 and more    50: twenty events a second for each answer
 
-The first event of an answer has none before it and never waits. Its last one leaves with its end (pipeline.py).
+The first event of an answer has none before it and never waits. The last one leaves with the answer's end, as soon as
+the model has come to it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from aiokafka import AIOKafkaProducer
 
 from app.delivery.clients import Clients, start_client, stop_client
 from app.process.recent_rate import RecentRate
+from models.interface.generation import Stream
 
 LONGEST_S = 0.05
 
@@ -30,13 +32,13 @@ LONGEST_S = 0.05
 class TokenPace:
     """Shared by all partitions of a worker. `undelivered` counts the events that are sent and not delivered yet."""
 
-    def __init__(self, *, busy_at: int = 16, busy_rate: float = 500.0, window_s_per_rate: float = 2e-5) -> None:
+    def __init__(self, *, busy_at: int = 16, busy_rate: float = 500.0, window_s_per_rate: float = 1e-5) -> None:
         self.undelivered = 0
         self._busy_at = busy_at
         self._busy_rate = busy_rate
         self._window_s_per_rate = window_s_per_rate
         self._tokens = RecentRate()
-        self._window: asyncio.Event | None = None
+        self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def is_behind(self) -> bool:
@@ -52,19 +54,27 @@ class TokenPace:
         rate = self._tokens.value
         return min(rate * self._window_s_per_rate, LONGEST_S) if rate >= self._busy_rate else 0.0
 
-    async def end_of_window(self) -> None:
-        """Wait for the end of the current window; the first to wait opens it."""
-        if self._window is None:
+    async def end_of_window(self, stream: Stream | None = None) -> None:
+        """Wait for the end of the current window, which the first to wait opens, or for that of the stream."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
             if not (window_s := self.window_s):
                 return
-            self._window = asyncio.Event()
-            asyncio.get_running_loop().call_later(window_s, self._close)
-        await self._window.wait()
+            loop.call_later(window_s, self._close)
+        self._waiting.append(end := loop.create_future())
+        if stream is not None:
+            stream.on_end(lambda: _wake(end))
+        await end
 
     def _close(self) -> None:
-        assert self._window is not None
-        self._window.set()
-        self._window = None
+        for end in self._waiting:
+            _wake(end)
+        self._waiting.clear()
+
+
+def _wake(end: asyncio.Future[None]) -> None:
+    if not end.done():
+        end.set_result(None)
 
 
 class TokenProducer:

@@ -29,6 +29,7 @@ from app.kafka.broker_clock import BrokerClock
 from app.wire.codec import encode
 from app.wire.event import TokenEvent
 from app.wire.record_size import MAX_RECORD_BYTES
+from models.interface.generation import Stream
 
 
 class EventTooLargeError(Exception):
@@ -73,9 +74,9 @@ class TokenLog:
         self.epoch = -1
         self.position = 0
 
-    async def pause(self, delivery: asyncio.Future[RecordMetadata]) -> None:
+    async def pause(self, delivery: asyncio.Future[RecordMetadata], stream: Stream | None = None) -> None:
         """Wait until an answer may send its next event, after the one with this delivery (pace.py)."""
-        await self._pace.end_of_window()
+        await self._pace.end_of_window(stream)
         if self._pace.is_behind:
             await self.delivered([delivery])
 

@@ -84,7 +84,7 @@ class Log:
     def now(self) -> int:
         return NOW
 
-    async def pause(self, _delivery: asyncio.Future[Any]) -> None:
+    async def pause(self, _delivery: asyncio.Future[Any], _stream: object) -> None:
         self.pauses += 1
         await asyncio.sleep(0)
 

@@ -39,6 +39,9 @@ class _Words:
         self.admitted_at = 1.0
         self.ended = False
 
+    def on_end(self, call: Callable[[], None]) -> None:
+        """It makes each event when it is read."""
+
     def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
         self._reason = self._reason or reason
         self._engine.open.discard(self)

@@ -49,7 +49,7 @@ class FakeLog:
     def now(self) -> int:
         return NOW
 
-    async def pause(self, _delivery: asyncio.Future[Any]) -> None:
+    async def pause(self, _delivery: asyncio.Future[Any], _stream: object) -> None:
         pass
 
     async def send(self, event: TokenEvent, _key: bytes | None, _headers: object = ()) -> asyncio.Future[Any]:

@@ -39,7 +39,7 @@ class SlowLog:
         self.deliveries.append(asyncio.get_running_loop().create_future())
         return self.deliveries[-1]
 
-    async def pause(self, delivery: asyncio.Future[RecordMetadata]) -> None:
+    async def pause(self, delivery: asyncio.Future[RecordMetadata], _stream: object) -> None:
         if self.pauses:
             await asyncio.shield(delivery)
 

@@ -24,7 +24,7 @@ async def test_windows_grow_with_the_rate_up_to_the_longest() -> None:
         pace = TokenPace()
         pace.count(tokens)
         windows.append(pace.window_s)
-    assert windows == [0, pytest.approx(0.01), pytest.approx(0.02), LONGEST_S]
+    assert windows == [0, pytest.approx(0.005), pytest.approx(0.01), LONGEST_S]
 
 
 @in_virtual_time

@@ -10,11 +10,14 @@ from aiokafka.structs import RecordMetadata
 
 from app.delivery.commits.commit import LostError
 from app.delivery.record import Outgoing
-from app.delivery.resume.pace import TokenPace
+from app.delivery.resume.pace import LONGEST_S, TokenPace
 from app.delivery.resume.tokens import EventTooLargeError, TokenLog
 from app.kafka.broker_clock import BrokerClock
 from app.wire.codec import decode
 from app.wire.event import EventType, TokenEvent
+from models.interface.generation import Delta, End, FinishReason, Usage
+from models.interface.token_stream import TokenStream
+from tests.virtual_time import in_virtual_time
 
 EVENT = TokenEvent(type=EventType.TOKEN, request_id="r", user_id="u", conversation_id="c", index=0, tokens=(1,))
 
@@ -147,6 +150,23 @@ async def test_answers_wait_for_deliveries_while_the_worker_has_many_undelivered
     await asyncio.gather(*pauses)
     assert pace.undelivered == 0
     assert not pace.is_behind
+
+
+@in_virtual_time
+async def test_window_holds_back_nothing_once_the_model_has_ended() -> None:
+    producer, pace = Producer(), TokenPace(busy_rate=1)
+    log, loop = log_on(producer, pace=pace), asyncio.get_running_loop()
+    log.open(1)
+    pace.count(5000)
+    last, stream, began = await log.send(EVENT, b"u"), TokenStream(lambda *_: None), loop.time()
+    pause = asyncio.create_task(log.pause(last, stream))
+    await asyncio.sleep(LONGEST_S / 5)
+    stream.push(Delta(1, (2,), " more"))
+    await asyncio.sleep(LONGEST_S / 5)
+    assert not pause.done()
+    stream.push(End(2, FinishReason.STOP, Usage(1, 2)))
+    await pause
+    assert loop.time() - began == pytest.approx(LONGEST_S * 2 / 5)
 
 
 async def test_events_that_fail_or_are_cancelled_are_no_longer_undelivered() -> None:
