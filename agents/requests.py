@@ -29,11 +29,10 @@ from app.delivery.record import Record
 from app.delivery.resume.quarantine import Attempt, AttemptCount, lost_attempts
 from app.delivery.sleepers import former_of, record_of
 from app.features.order import Features
-from app.features.waits.wake import WOKEN
 from app.foreign.source import source_of
 from app.kafka.broker_clock import BrokerClock
 from app.settings import Settings
-from app.wire.codec import explained, ignored_fields, read_request, trace_headers_of
+from app.wire.codec import WOKEN_HEADER, explained, ignored_fields, read_request, trace_headers_of
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
 from app.wire.request import Request
@@ -180,7 +179,7 @@ def _sleeps_on(ownership: Ownership, key: RequestKey, sleeper: Sleeper, record: 
     """Whether this record of a request that has slept changes nothing: it repeats one that sleeps, or goes on. A repeat
     never stands in for the record that wakes it: that one may be aborted with its transaction.
     """
-    wakes = any(name == WOKEN for name, _ in record.headers)
+    wakes = any(name == WOKEN_HEADER for name, _ in record.headers)
     return not wakes or sleeper.head.state is Sleep.ASLEEP or key in ownership.inflight_requests
 
 

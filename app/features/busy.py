@@ -34,8 +34,8 @@ from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.delivery.sleepers import former_of, record_of
-from app.features.waits.wake import WOKEN, Woken, commit, stop
-from app.wire.codec import trace_headers_of
+from app.features.waits.wake import Woken, commit, stop
+from app.wire.codec import WOKEN_HEADER, trace_headers_of
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import SUPERSEDED, Plan
 from app.wire.request import Request, WhileBusy
@@ -138,7 +138,7 @@ class ConversationOrder(Feature):
         """Whether a request beyond its user's share may be parked. It is read if it may be about others, or wakes an
         answer that has to end: that needs no room, and its user waits for it.
         """
-        if any(name == WOKEN for name, _ in record.headers):
+        if any(name == WOKEN_HEADER for name, _ in record.headers):
             return not _ends_at_once(partition, record, read)
         if record.value is None or not any(word in record.value for word in _WORDS):
             return True

@@ -61,6 +61,8 @@ copies.
 """
 WITHDRAWN = "response-deleted"
 """On a cancel: gateways serve that response no more."""
+WOKEN_HEADER = "woken"
+"""On a request that wakes its answer: how often it was woken. Other readers of `requests` skip it."""
 INTAKE_FROM = "intake-from"
 """On a request made of a foreign record: its place and time (app/foreign/source.py)."""
 MOST_HEADERS = 1000

@@ -22,7 +22,7 @@ from app.private.mask import NO_MASK, Mask
 from app.private.value import PrivateValue
 from app.reader import Answer, ReaderRule
 from app.settings import Settings
-from app.wire.codec import decode
+from app.wire.codec import WOKEN_HEADER, decode
 from app.wire.event import (
     FALLBACK,
     NO_PLAN,
@@ -194,7 +194,7 @@ async def judge(
         requests, tokens, turns, settings, paced=paced, topics=topics, slept=slept_by(waits), timed=timed_in(waits)
     )
     verdict.wrong_waits += [*begun_early(requests, tokens), *wrong_waits(waits, requests, tokens, ())]
-    verdict.sleeps = sum(dict(record.headers).get(WOKEN) is not None for record in requests)
+    verdict.sleeps = sum(dict(record.headers).get(WOKEN_HEADER) is not None for record in requests)
     if approvals is not None:
         ended = {(one.user_id, one.request_id): str(one.finish_reason) for one in map(turn_of, turns)}
         made = [one for one in calls if decode(ToolCallRecord, one.value, one.headers).name == APPROVED_TOOL]

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from app.features.waits.wake import WOKEN
-from app.wire.codec import decode
+from app.wire.codec import WOKEN_HEADER, decode
 from app.wire.error import ErrorCode
 from app.wire.event import WAITING, TokenEvent
 from app.wire.waits import WaitRecord
@@ -74,7 +73,7 @@ def wrong_waits(
         before = newest.get((user, request_id))
         newest[user, request_id] = state = "ended" if entry.value is None else decode(WaitRecord, entry.value).state
         slept[user, request_id] += state == Sleep.ASLEEP != before  # a decision is told while it sleeps
-    woken = Counter(_key_of(one) for one in requests if any(name == WOKEN for name, _ in one.headers))
+    woken = Counter(_key_of(one) for one in requests if any(name == WOKEN_HEADER for name, _ in one.headers))
     for key, state in newest.items():
         if key not in said and key not in torn:
             yield f"{key} is on `waits` and has said nothing"

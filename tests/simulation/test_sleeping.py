@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from app.delivery.record import REQUESTS
 from app.delivery.sleepers import Sleepers
-from app.features.waits.wake import WOKEN
 from app.policy.file import Policy, WaitRules
+from app.wire.codec import WOKEN_HEADER
 from models.interface.generation import FinishReason
 from tables.asleep import Sleep
 from tables.records import RowChange, Table
@@ -76,7 +76,7 @@ class Waits(Course):
         return self.committed(Table.ASLEEP).get(b'["wait","u","r"]')
 
     def woken_records(self) -> list[int]:
-        return [one.offset for one in self.records(REQUESTS) if one.visible and any(k == WOKEN for k, _ in one.headers)]
+        return [one.offset for one in self.records(REQUESTS) if one.visible and WOKEN_HEADER in dict(one.headers)]
 
     def sleeps(self) -> int:
         return sum(event.notice is not None and event.notice.code == "waiting" for event in self.events("r"))

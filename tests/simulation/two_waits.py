@@ -19,11 +19,10 @@ from unittest.mock import patch
 
 from aiokafka import TopicPartition
 
-from app.features.waits.wake import WOKEN
 from app.policy.agents import AgentRules
 from app.policy.file import Policy, WaitRules
 from app.policy.tools import ApproveRules, ToolRules
-from app.wire.codec import decode
+from app.wire.codec import WOKEN_HEADER, decode
 from app.wire.event import TokenEvent
 from app.wire.tool_records import ToolCallRecord
 from app.wire.waits import Wait, WaitRecord
@@ -168,7 +167,7 @@ class TwoWaits(Course):
         audit = [json.loads(one.value or b"") for one in self.records("audit") if one.visible]
         approvals = [(one["outcome"], one.get("by")) for one in audit if one["action"] == "approval"]
         calls = [json.loads(one.value or b"") for one in self.records("tool-calls") if one.visible]
-        woken = sum(one.visible and WOKEN in dict(one.headers) for one in self.records("requests"))
+        woken = sum(one.visible and WOKEN_HEADER in dict(one.headers) for one in self.records("requests"))
         turn = self.turns()["r"]
         return Ended(
             turn.answer,

@@ -17,8 +17,8 @@ from app.delivery.observer import Observer
 from app.delivery.partition import Partition, State
 from app.features.tool_rounds import ToolsOverKafka
 from app.features.waits.schedule import Count
-from app.features.waits.wake import WOKEN
 from app.wire.audit import AuditAction
+from app.wire.codec import WOKEN_HEADER
 from tables.asleep import Head, Part, Sleep
 from tables.records import RowChange, Table, key_parts
 
@@ -55,7 +55,7 @@ class WaitMetrics(Observer):
     def _count(self, commit: Commit, rows: Sequence[RowChange]) -> None:
         heads = [msgspec.json.decode(one.value or b"", type=Head) for one in rows if _part_of(one) == Part.WAIT]
         slept = any(_part_of(one) == Part.ANSWER for one in rows)
-        wakes = any(name == WOKEN for output in commit.outputs for name, _ in output.headers)
+        wakes = any(name == WOKEN_HEADER for output in commit.outputs for name, _ in output.headers)
         for head in heads:
             if slept and head.state is Sleep.ASLEEP:
                 self._slept.labels(head.kind.value).inc()

@@ -25,8 +25,8 @@ from app.features.programs.history import shown, text_behind
 from app.features.recall.erased import without_erased
 from app.features.waits.segments import segments_of
 from app.features.waits.states import ENDED, erased_record, state_record, waited_for
-from app.features.waits.wake import WOKEN as WOKEN_HEADER
 from app.policy.file import DEFAULT_MODEL, WaitRules
+from app.wire.codec import WOKEN_HEADER
 from app.wire.event import WOKEN
 from app.wire.record_size import MAX_RECORD_BYTES
 from tables import records

@@ -20,13 +20,11 @@ from app.delivery.record import REQUESTS, Outgoing, Record
 from app.features.recall.erased import without_erased
 from app.features.waits.states import state_record
 from app.wire.audit import AuditRecord
+from app.wire.codec import WOKEN_HEADER
 from tables.asleep import Sleep, WaitKind
 from tables.erasures import Scope
 from tables.records import Erased, RowChange
 from tables.tool_calls import NO_ROUNDS, ToolRounds
-
-WOKEN = "woken"
-"""The header of a record that wakes its answer: how often it was woken. Other readers of `requests` skip it."""
 
 _AT_ONCE = 200
 _AGAIN_S = 0.1
@@ -53,7 +51,7 @@ def wake(partition: Partition, key: RequestKey, rounds: ToolRounds = NO_ROUNDS, 
         is_stopped=sleeper.head.is_stopped or stops,
     )
     kept = sleeper.answer
-    headers = (*kept.headers, (WOKEN, str(head.wakes).encode()))
+    headers = (*kept.headers, (WOKEN_HEADER, str(head.wakes).encode()))
     record = Outgoing(settings.topic(REQUESTS), kept.key, sleeper.value, headers)
     return Woken((sleepers.decide(key, head),), (record, state_record(settings, key, head, rounds)))
 
