@@ -26,7 +26,7 @@ from tables.records import RowChange, Table, encode, key
 
 MAX_ROW_BYTES = 768 * 1024
 """A changelog record must stay below the 1 MiB that a broker accepts by default."""
-MAX_TURN_BYTES = 960 * 1024
+MAX_ROUNDS_BYTES = 960 * 1024
 """Of the rounds and what else the turn keeps; the rest is for the last text, and for results that never come."""
 
 PROGRESS = encode(["progress"])
@@ -273,4 +273,4 @@ def row(user_id: str, request_id: str, rounds: ToolRounds | None) -> RowChange:
 
 def fits(rounds: ToolRounds, beside: int) -> bool:
     """Whether the rounds fit into their row, and into that of a turn that keeps `beside` bytes of its own."""
-    return len(encode(rounds)) <= min(MAX_ROW_BYTES, MAX_TURN_BYTES - beside)
+    return len(encode(rounds)) <= min(MAX_ROW_BYTES, MAX_ROUNDS_BYTES - beside)

@@ -25,7 +25,7 @@ from models.remote.servers import ModelServer, Servers
 log = logging.getLogger(__name__)
 
 ABSENT = "engine=openai needs the package openai: install Parley with its extra `outside`"
-MOST_ATTEMPTS = 4
+MOST_FAILURES = 4
 MOST_WAITING = 1 << 20
 """Weight of what a reader has not read yet; a server that is faster has to wait."""
 _END_S = 0.1
@@ -149,7 +149,7 @@ class RemoteEngine:
             if answer.has_begun and not self._goes_on(answer.job):
                 answer.end(FinishReason.PARTIAL)
                 return
-            if answer.failures >= MOST_ATTEMPTS:
+            if answer.failures >= MOST_FAILURES:
                 answer.fail("engine_error", f"the servers of {self._options.name} failed ({answer.why})")
                 return
             try:

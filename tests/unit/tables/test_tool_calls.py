@@ -5,7 +5,7 @@ from __future__ import annotations
 from models.interface.chat import ModelCall
 from models.interface.generation import Usage
 from tables.records import Table, decode_row, encode
-from tables.tool_calls import MAX_ROW_BYTES, MAX_TURN_BYTES, ToolOutcome, ToolRound, ToolRounds, fits, row
+from tables.tool_calls import MAX_ROUNDS_BYTES, MAX_ROW_BYTES, ToolOutcome, ToolRound, ToolRounds, fits, row
 
 
 def round_of(end: int, text: str, *calls: str) -> ToolRound:
@@ -55,6 +55,6 @@ def test_a_row_is_read_as_it_was_written_and_has_a_limit() -> None:
 
 
 def test_what_stands_beside_the_rounds_takes_room_in_the_turns_row() -> None:
-    room = MAX_TURN_BYTES - len(encode(TWO))
+    room = MAX_ROUNDS_BYTES - len(encode(TWO))
     assert fits(TWO, room)
     assert not fits(TWO, room + 1)
