@@ -54,7 +54,7 @@ class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     pii: Literal["off", "mask", "redact"] = "off"
-    pii_entities: tuple[str, ...] = ENTITIES[:-1]
+    pii_entities: tuple[str, ...] = tuple(one for one in ENTITIES if one != "LOCATION")
     pii_model: str | None = None
     pii_language: str = "en"
     pii_threshold: float = 0.4

@@ -7,7 +7,7 @@ from pydantic_settings import BaseSettings
 
 
 class ConversationSettings(BaseSettings):
-    conversation_turns: int = Field(10, ge=0, description="turns of a conversation that a prompt includes")
+    conversation_turns: int = Field(10, ge=0, description="newest turns of a conversation that a prompt includes")
     conversation_ttl_s: float = Field(1800.0, gt=0, description="a conversation expires this long after its last turn")
     dedup_s: float = Field(
         86400.0, gt=0, description="a repeated request id is a duplicate for this long after the request's end"

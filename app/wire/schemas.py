@@ -1,4 +1,4 @@
-"""JSON Schema and Avro schemas of the topics that other systems read.
+"""JSON Schema and Avro schemas of the topics for sinks; those of `tokens` and of what is sent are in parley.proto.
 
 Names follow the conventions of schema registries: the schema of a topic's values has the subject `<topic>-value`.
 Values on the topics are plain JSON, without a registry's five leading bytes.
