@@ -58,7 +58,7 @@ BUDGETS = {
     "docs/chart.md": 1_210,
     "docs/commands.md": 800,
     "docs/concepts.md": 1_100,
-    "docs/edge.md": 380,
+    "docs/edge-first.md": 380,
     "docs/engines.md": 1_440,
     "docs/errors.md": 500,
     "docs/forks.md": 445,

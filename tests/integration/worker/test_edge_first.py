@@ -1,4 +1,4 @@
-"""The two policies of docs/edge.md: an edge whose link to the centre is up, slow, cut, silent, and back."""
+"""The two policies of docs/edge-first.md: an edge whose link to the centre is up, slow, cut, silent, and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker, module_settings
 
-PAGE = (Path(__file__).parents[3] / "docs" / "edge.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "edge-first.md").read_text()
 EDGE, CENTRAL = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 KEY = "key-of-the-north-0123"
 LONG = "How long does delivery take to the islands in the north, if the parcel is heavy and it is winter?"

@@ -25,7 +25,7 @@ from tests.unit.deploy.chart_schema import document as schema_document
 from tests.unit.deploy.chart_table import DOCUMENT, document
 
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "parley"
-MODEL_SERVERS = CHART.parents[1] / "kubernetes" / "model-servers.yaml"
+MODEL_SERVERS = CHART.parents[1] / "keda" / "model-servers.yaml"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 HELM = os.environ.get("HELM") or shutil.which("helm")
 VERSION = "1.31"
