@@ -1,7 +1,7 @@
 """What the next step computes.
 
 A step computes a bounded number of tokens. Decoding sequences come first, one token each, and the rest goes to prompts
-in chunks in the order of prompt_turns.py. So a long prompt delays no running answer, and no short prompt of another
+in chunks in the order of prompt_order.py. So a long prompt delays no running answer, and no short prompt of another
 user.
 
 A sequence is admitted if there are pages for all its tokens and some for its answer. If memory runs out all the same,
@@ -22,7 +22,7 @@ from models.engine.holdings import Holdings
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.waiting import WaitingSequences
 from models.interface.fair_slots import FairSlots
-from models.interface.prompt_turns import PromptBacklog
+from models.interface.prompt_order import PromptBacklog
 
 
 @dataclass(slots=True)

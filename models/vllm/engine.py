@@ -17,7 +17,7 @@ from models.checkpoints.loading import Checkpoint, CheckpointError
 from models.files.errors import first_line
 from models.interface.fair_slots import payers_of
 from models.interface.generation import ConstraintError, EngineStats, Failure, FinishReason, Job, Stream, refusal_of
-from models.interface.prompt_turns import PendingPrompt, PromptBacklog
+from models.interface.prompt_order import PendingPrompt, PromptBacklog
 from models.interface.token_stream import TokenStream
 from models.interface.unexpected import type_and_line
 from models.structured.compiler import ConstraintCompiler

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from app.features.guard.analyzer import AnalyzerError
-from app.features.guard.turns import Asker
+from app.features.guard.fair_order import Asker
 from app.private.value import PrivateValue
 
 _VALUE = re.compile(r"question [0-9]+")

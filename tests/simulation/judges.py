@@ -6,8 +6,8 @@ import asyncio
 import random
 from collections.abc import Sequence
 
+from app.features.guard.fair_order import Asker
 from app.features.guard.judges.judge import JudgeError
-from app.features.guard.turns import Asker
 from tests.faults.moderation_verdict import BANNED
 
 

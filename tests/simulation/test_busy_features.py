@@ -17,8 +17,8 @@ from app.features import busy, steering
 from app.features.busy import ConversationOrder
 from app.features.cache.recordings import Recording
 from app.features.guard import moderation
+from app.features.guard.fair_order import Asker
 from app.features.guard.sentences import Sentences
-from app.features.guard.turns import Asker
 from app.policy.file import CacheRules, Policy
 from app.policy.guard_rules import GuardRules
 from app.wire.event import PLAN, SUPERSEDED

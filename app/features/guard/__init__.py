@@ -9,7 +9,7 @@
 | secret.py | the key of a partition's placeholders |
 | guard.py | the guard of one worker, by the policy in force |
 | analyzer.py | find private values in texts, in a thread |
-| turns.py | users and tenants take turns at it, and at the judges |
+| fair_order.py | users and tenants take turns at it, and at the judges |
 | remembered.py | verdicts about a user's last texts |
 | presidio.py | Presidio's engine and recognizers |
 | packaged_pipeline.py | the default spaCy pipeline |

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
+from app.features.guard.fair_order import Asker, FairOrder, Patience
 from app.features.guard.packaged_pipeline import find_pipeline
 from app.features.guard.remembered import Remembered
-from app.features.guard.turns import Asker, FairOrder, Patience
 from app.policy.guard_rules import NAMED, GuardRules
 from app.private.value import PrivateValue
 from models.machine.known_files import UnknownFileError

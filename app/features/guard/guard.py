@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from app.features.guard.analyzer import Analyzer, AnalyzerError, Analyzes
+from app.features.guard.fair_order import Asker, BusyError
 from app.features.guard.judges.judge import JudgeError
 from app.features.guard.judges.judges import Judges, JudgesTexts
-from app.features.guard.turns import Asker, BusyError
 from app.policy.file import Policy, PolicyError
 from app.policy.guard_rules import Action, GuardRules, judged
 from app.private.value import PrivateValue

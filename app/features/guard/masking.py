@@ -32,6 +32,7 @@ from app.delivery.accepted import Accepted, Former
 from app.delivery.commits.commit import LostError
 from app.delivery.partition import Partition, State
 from app.features.guard.analyzer import AnalyzerError
+from app.features.guard.fair_order import Asker, BusyError, Patience
 from app.features.guard.guard import Guard, GuardChange
 from app.features.guard.secret import ensure_secret, secret_of
 from app.features.guard.stored import hide_stored
@@ -45,7 +46,6 @@ from app.features.guard.texts import (
     texts_of_turn,
     texts_to_read,
 )
-from app.features.guard.turns import Asker, BusyError, Patience
 from app.policy.file import Policy
 from app.policy.guard_rules import TOO_MANY, UNJUDGED
 from app.private.mask import NO_MASK, Mask

@@ -23,12 +23,12 @@ from app.answering.kept import Kept
 from app.answering.run import RequestRefused, Run
 from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.delivery.accepted import Former
+from app.features.guard.fair_order import Asker, BusyError, Patience
 from app.features.guard.guard import PASSED, Guard, Verdict
 from app.features.guard.judges.judge import JudgeError
 from app.features.guard.masking import asker_of
 from app.features.guard.sentences import Sentences
 from app.features.guard.texts import json_text, texts_of_request, texts_of_rounds
-from app.features.guard.turns import Asker, BusyError, Patience
 from app.policy.guard_rules import INJECTION, TOO_MANY, UNJUDGED, Action
 from app.process.off_loop import INLINE, off_loop
 from app.wire.error import ErrorCode

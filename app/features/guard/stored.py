@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from app.features.guard.analyzer import AnalyzerError
+from app.features.guard.fair_order import Asker, Patience
 from app.features.guard.guard import Guard
 from app.features.guard.texts import indexed_turn
-from app.features.guard.turns import Asker, Patience
 from app.policy.file import Policy
 from app.process.off_loop import off_loop
 from app.search.index import HideError

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from parley_client.plugins import Kind, installed
 
 from app.commands import parley
+from app.features.guard.fair_order import Asker
 from app.features.guard.judges.judges import Judges
-from app.features.guard.turns import Asker
 from app.features.plugged import PluggedIn
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules

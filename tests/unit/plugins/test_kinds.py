@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from parley_client.plugins import Judge, Kind, PluginError
 
 from app.commands import parley
+from app.features.guard.fair_order import Asker
 from app.features.guard.judges.judge import JudgeError
 from app.features.guard.judges.judges import Judges
 from app.features.guard.judges.plugged import PluggedJudge
-from app.features.guard.turns import Asker
 from app.foreign.formats import decoder_of, encoder_of, fields_of
 from app.plugins.known import own
 from app.plugins.running import BriefCalls

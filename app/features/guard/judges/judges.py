@@ -9,11 +9,11 @@ from typing import Protocol
 
 import msgspec
 
+from app.features.guard.fair_order import Asker, FairOrder
 from app.features.guard.judges.injection import InjectionJudge
 from app.features.guard.judges.judge import Judge, JudgeError
 from app.features.guard.judges.plugged import PluggedJudge
 from app.features.guard.remembered import Remembered
-from app.features.guard.turns import Asker, FairOrder
 from app.policy.guard_rules import INJECTION, PROFANITY, GuardRules, judged
 from models.embedder.embedder import Embeds
 

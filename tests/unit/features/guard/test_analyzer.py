@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from spacy.tokens import Doc
 
 from app.features.guard.analyzer import _OVERLAP, _PIECE, Analyzer, AnalyzerError, _pieces
+from app.features.guard.fair_order import Asker, Patience
 from app.features.guard.guard import Guard
 from app.features.guard.packaged_pipeline import PACKAGE
 from app.features.guard.presidio import _Tokenizer
-from app.features.guard.turns import Asker, Patience
 from app.policy.file import NO_POLICY, Policy, PolicyError
 from app.policy.guard_rules import GuardRules
 from app.private.value import PrivateValue

@@ -17,9 +17,9 @@ from app.answering.stage import Decide, Ending, Stage
 from app.delivery.accepted import Former
 from app.delivery.inflight import InFlight
 from app.features.guard.analyzer import AnalyzerError
+from app.features.guard.fair_order import Asker, BusyError, Patience
 from app.features.guard.guard import Guard
 from app.features.guard.masking import Masking
-from app.features.guard.turns import Asker, BusyError, Patience
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules
 from app.private.mask import Mask

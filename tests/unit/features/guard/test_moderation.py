@@ -11,9 +11,9 @@ import pytest
 from app.answering.run import Over, RequestRefused, Run
 from app.answering.stage import Ending, Stage
 from app.delivery.inflight import InFlight
+from app.features.guard.fair_order import Asker, BusyError
 from app.features.guard.guard import Guard
 from app.features.guard.moderation import Moderation
-from app.features.guard.turns import Asker, BusyError
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules
 from app.wire.error import ErrorCode

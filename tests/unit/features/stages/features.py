@@ -12,10 +12,10 @@ from app.features.admission import Admitting
 from app.features.best_of import BestOf
 from app.features.cache.recordings import ResponseCache
 from app.features.cache.stage import Cache
+from app.features.guard.fair_order import Asker
 from app.features.guard.guard import Guard
 from app.features.guard.masking import Masking
 from app.features.guard.moderation import Moderation
-from app.features.guard.turns import Asker
 from app.features.plugged import PluggedIn
 from app.features.quota.figures import TenantFigures
 from app.features.quota.stage import Quota

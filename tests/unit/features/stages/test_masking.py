@@ -10,7 +10,7 @@ import pytest
 
 from app.delivery.accepted import Former
 from app.features.guard.analyzer import AnalyzerError
-from app.features.guard.turns import BusyError
+from app.features.guard.fair_order import BusyError
 from app.private.value import PrivateValue
 from app.wire.event import Plan, RecalledTurn, TokenEvent
 from models.interface.generation import FinishReason, Job

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.delivery.accepted import Former
+from app.features.guard.fair_order import BusyError
 from app.features.guard.judges.judge import JudgeError
-from app.features.guard.turns import BusyError
 from app.wire.event import EventType, Plan, TokenEvent
 from models.interface.generation import FinishReason
 from models.served.registry import ServedModel

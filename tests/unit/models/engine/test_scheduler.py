@@ -6,7 +6,7 @@ from models.compute.pages import PagePool
 from models.engine.scheduler import Scheduler, StepLimits
 from models.engine.sequence import SequenceState
 from models.interface.generation import Job, JobPriority
-from models.interface.prompt_turns import PROMPTS_PER_S
+from models.interface.prompt_order import PROMPTS_PER_S
 from models.interface.token_stream import TokenStream
 
 PAGE = 4

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from app.features.guard.fair_order import Asker
 from app.features.guard.guard import Guard
 from app.features.guard.judges.injection import InjectionJudge, known, plain
 from app.features.guard.judges.judge import JudgeError, Turn
 from app.features.guard.judges.judges import Judges
 from app.features.guard.judges.passages import passages_of
 from app.features.guard.judges.plugged import PluggedJudge
-from app.features.guard.turns import Asker
 from app.policy.file import NO_POLICY, Policy
 from app.policy.guard_rules import Action, GuardRules, ModerationServer
 from models.embedder import Embedder, load_embedder

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from models.interface.fair_slots import payers_of
-from models.interface.prompt_turns import CLASS_S, PROMPTS_PER_S, PendingPrompt, PromptBacklog
+from models.interface.prompt_order import CLASS_S, PROMPTS_PER_S, PendingPrompt, PromptBacklog
 
 NINA, OMAR = payers_of("acme", "nina"), payers_of("acme", "omar")
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.features.guard.turns import Asker, BusyError, FairOrder, Patience
+from app.features.guard.fair_order import Asker, BusyError, FairOrder, Patience
 from tests.virtual_time import in_virtual_time
 
 
@@ -166,7 +166,7 @@ async def test_only_new_requests_are_refused_and_only_for_their_own_users_load()
 
 def test_one_piece_that_was_held_up_refuses_nobody_and_pieces_that_are_slow_do(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("app.features.guard.turns.time.monotonic", lambda: now)
+    monkeypatch.setattr("app.features.guard.fair_order.time.monotonic", lambda: now)
 
     async def work(turns: FairOrder, seconds: list[float]) -> None:
         nonlocal now
