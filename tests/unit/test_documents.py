@@ -37,7 +37,7 @@ LONGEST_LINE = 180
 BUDGETS = {
     # words of each page; a page that needs more says why in the commit that raises its budget
     "CHANGELOG.md": 416,
-    "CONTRIBUTING.md": 2_755,
+    "CONTRIBUTING.md": 2_779,
     "README.md": 1_450,
     "SECURITY.md": 160,
     "app/audit/README.md": 480,
