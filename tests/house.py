@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 80_805,
+    "lines of the product": 80_804,
     "files of the product": 733,
     "lines of packages beside it": 415,
-    "lines of the core": 9_400,
-    "lines of the tests": 107_004,
-    "words of documents written by hand": 42_727,
+    "lines of the core": 9_399,
+    "lines of the tests": 107_002,
+    "words of documents written by hand": 42_722,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,
