@@ -2,8 +2,9 @@
 
 No flag of a processor tells. Of two with AVX512-BF16, one computed bfloat16 0.8 times as fast as float32 and one 2.3
 times. Packed float32 is three times as fast as `linear` with 8 rows on one, and slower with one row on another. So it
-is measured when a checkpoint is loaded, with the products of a decode step of 1, 8 and 32 answers: those of an MLP, and
-a slice of the vocabulary's. Small weights stay float32 and plain without a measurement.
+is measured when a machine first loads a model of such sizes (models/machine/measurements.py), with the products of a
+decode step of 1, 8 and 32 answers: those of an MLP, and a slice of the vocabulary's. Small weights stay float32 and
+plain without a measurement.
 
 What is not `CLEARLY` faster stays as it is. All products of a model have one form, as far as it `PAYS`. Both are
 compared by the processor's time of one thread, so that machines of one kind come to the same result, busy or not. What
@@ -24,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.machine import measurements
 from models.weights.forms import PLAIN, Kind, Products
 from models.weights.matrix import Matrix, column_major, matrix_of, product
 from models.weights.threads import computing_threads
@@ -43,6 +45,9 @@ LEAST = 2
 _ROUNDS = 6
 _MLPS = 2
 """Two matrices of an MLP are measured; with its third one and attention's, a layer takes about twice as long."""
+_SUBJECT = "forms"
+_RULES = (ROWS, CLEARLY, PAYS, HOPELESS, _SLICE, _ROUNDS)
+"""Who compares otherwise compares anew."""
 Times = tuple[float, ...]
 """Seconds for each of `ROWS`."""
 Clock = Callable[[], float]
@@ -114,12 +119,25 @@ def compared(*ways: Sequence[StepPart], clock: Clock = time.thread_time) -> list
     return [tuple(times) for times in found]
 
 
-@torch.inference_mode()
 def choose(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Products], threads: int = 0) -> FormChoice:
     """The first of `dtypes` unless another is clearly faster, and the first of `allowed` unless another pays.
 
-    `threads`: that many; 0: all cores but one, or all if that is clearly faster. Takes a second or two.
+    `threads`: that many; 0: all cores but one, or all if that is clearly faster. Takes some seconds once.
     """
+    key = f"{sizes}, {[*dtypes]}, {[*allowed]}, threads {threads} of {_cores()}, rules {_RULES}"
+    try:
+        dtype, layers, vocabulary, count = measurements.read(_SUBJECT)[key]
+        chosen = FormChoice(getattr(torch, dtype), Products(Kind(layers), Kind(vocabulary)), int(count))
+    except (KeyError, ValueError, TypeError, AttributeError):
+        chosen = _measured(sizes, dtypes, allowed, threads)
+        products = chosen.products
+        kept = [_name(chosen.dtype), products.layers.value, products.vocabulary.value, chosen.threads]
+        measurements.keep(_SUBJECT, {key: kept})
+    return chosen
+
+
+@torch.inference_mode()
+def _measured(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Products], threads: int) -> FormChoice:
     with computing_threads(1):
         measured = {dtype: _measure(sizes, dtype, allowed) for dtype in dtypes}
         found = dict(zip(dtypes, compared(*(one.parts for one in measured.values())), strict=True))
@@ -140,7 +158,7 @@ def choose(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Produc
 
 def _fastest_threads(parts: Sequence[StepPart]) -> tuple[int, str]:
     """How many, and why. The time that passes counts here, so on a busy machine fewer are faster."""
-    cores = len(os.sched_getaffinity(0))
+    cores = _cores()
     few, found = max(1, cores - 1), []
     if cores == 1:
         return 1, "the only core"
@@ -149,6 +167,10 @@ def _fastest_threads(parts: Sequence[StepPart]) -> tuple[int, str]:
             found += compared(parts, clock=time.perf_counter)
     gain = ratio(*found)
     return cores if gain >= CLEARLY else few, f"{cores} are {gain:.2f} times as fast as {few}"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _measure(sizes: Sizes, dtype: torch.dtype, allowed: Sequence[Products]) -> Measured:

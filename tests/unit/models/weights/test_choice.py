@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +22,11 @@ CONFIG = LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2,
 PACKED = Products(Kind.PACKED, Kind.PACKED)
 FORMS = (PLAIN, PACKED)
 Seconds = Callable[[torch.dtype, bool], float]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, seconds: Seconds, cores: int = 1) -> None:
@@ -91,6 +98,21 @@ def test_one_line_says_what_was_measured_and_chosen(caplog: pytest.LogCaptureFix
     (line,) = caplog.messages
     for part in ("1, 8, 32 answers", "ms in float32", "ms in bfloat16", f"layers {found.products.layers}", "threads"):
         assert part in line
+
+
+def test_what_was_chosen_is_known_at_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, lambda _, packed: 1.0 if packed else 2 * PAYS, cores=2)
+    first = choose(SIZES, [torch.float32], FORMS)
+    assert first == FormChoice(torch.float32, PACKED, 2)
+    pretend(monkeypatch, lambda *_: pytest.fail("it was measured again"), cores=2)
+    assert choose(SIZES, [torch.float32], FORMS) == first
+
+
+def test_what_is_kept_and_cannot_be_read_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, lambda *_: 1.0)
+    for kept in (["float32", "folded", "plain", 1], ["float32"], None):
+        monkeypatch.setattr(choice.measurements, "read", lambda _, kept=kept: defaultdict(lambda: kept))
+        assert choose(SIZES, [torch.float32], FORMS) == FormChoice(torch.float32, PLAIN, 1)
 
 
 def test_small_models_stay_plain_float32_without_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
