@@ -31,6 +31,7 @@ from models.served.model_report import (
 )
 from models.text.control_tokens import control_tokens, sources
 from models.text.reasoning import tags_of
+from models.text.token_texts import highest_id
 from models.tools.tool import ModelTool
 from models.weights.choice import SMALL
 from models.weights.embedding import NarrowEmbedding
@@ -231,7 +232,7 @@ def _warnings(checkpoint: Checkpoint, prompts: PromptBuilder) -> Iterator[str]:
         )
     if beyond := sorted(one for one in checkpoint.eos if one >= rows):
         yield f"it cannot write its end {beyond[0]}: it has {rows} rows; correct eos_token_id in generation_config.json"
-    highest = max(tokenizer.get_vocab().values(), default=0)
+    highest = highest_id(tokenizer.backend_tokenizer)
     if highest >= rows:
         yield f"its tokenizer has ids up to {highest}, the model only {rows} rows: a prompt beyond them is refused"
     if tags_of(tokenizer) is None and (tag := _REASONING.search("\n".join(sources(tokenizer)))):

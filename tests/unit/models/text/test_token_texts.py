@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokeniz
 from tokenizers import models as kinds
 from transformers import PreTrainedTokenizerFast
 
-from models.text.token_texts import TokenTexts, bytes_of, name_of
+from models.text.token_texts import TokenTexts, bytes_of, highest_id, name_of
 from tests.unit.models import tiny
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -102,3 +102,14 @@ def test_a_name_gives_its_bytes_back(piece: bytes) -> None:
 def test_names_have_openais_form() -> None:
     assert name_of(b"\xe2\x9f") == r"bytes:\xe2\x9f"
     assert bytes_of("bytes:") == b"bytes:"
+
+
+@pytest.mark.parametrize(
+    ("ids", "added", "highest"),
+    [((), (), -1), ((0, 1), (), 1), ((0, 1), ("a", "new"), 2), ((0, 7), (), 7), ((0, 7), ("new",), 7), ((3, 3), (), 3)],
+)
+def test_highest_id_is_that_of_all_tokens(ids: tuple[int, ...], added: tuple[str, ...], highest: int) -> None:
+    backend = Tokenizer(kinds.WordLevel(dict(zip("ab", ids, strict=False))))
+    backend.add_tokens([AddedToken(one) for one in added])
+    assert max(backend.get_vocab(with_added_tokens=True).values(), default=-1) == highest
+    assert highest_id(backend) == highest
