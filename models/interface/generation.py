@@ -13,6 +13,7 @@ import enum
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from models.interface.chat import ModelCall
@@ -237,12 +238,12 @@ def merged(parts: Sequence[Delta]) -> Delta:
         return parts[0]
     return Delta(
         parts[0].index,
-        tuple(token for part in parts for token in part.tokens),
-        "".join(part.text for part in parts),
-        tuple(logprob for part in parts for logprob in part.logprobs),
-        tuple(call for part in parts for call in part.calls),
+        tuple(chain.from_iterable([part.tokens for part in parts])),
+        "".join([part.text for part in parts]),
+        tuple(chain.from_iterable([part.logprobs for part in parts])),
+        tuple(chain.from_iterable([part.calls for part in parts])),
         parts[0].prompt_logprobs,
-        "".join(part.reasoning for part in parts),
+        "".join([part.reasoning for part in parts]),
         any(part.redraws for part in parts),
     )
 

@@ -17,12 +17,14 @@ class TokenStream:
     """Events in order; a reader that falls behind gets the tokens that it missed as few `Delta`s of bounded size."""
 
     __slots__ = (
-        "_abandoned", "_cancel", "_died", "_events", "_on_end", "_read", "_waiter", "_weight", "admitted_at", "ended",
+        "_abandoned", "_cancel", "_deltas", "_died", "_end", "_on_end", "_read", "_waiter", "_weight", "admitted_at",
+        "ended",
     )  # fmt: skip
 
     def __init__(self, cancel: Callable[[TokenStream, FinishReason], None]) -> None:
         self._cancel = cancel
-        self._events: deque[StreamEvent] = deque()
+        self._deltas: deque[tuple[Delta, int]] = deque()  # with the weight of each
+        self._end: End | Failure | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._weight = 0
         self._read: asyncio.Event | None = None
@@ -44,12 +46,13 @@ class TokenStream:
         """Called on the event loop; events after the end are ignored."""
         if self.ended:
             raise RuntimeError(f"an event after the end of the stream: {event}")
-        self.ended = isinstance(event, End | Failure)
-        self._events.append(event)
         if isinstance(event, Delta):
-            self._weight += weight(event)
-        elif self._on_end is not None:
-            self._on_end()
+            self._deltas.append((event, size := weight(event)))
+            self._weight += size
+        else:
+            self.ended, self._end = True, event
+            if self._on_end is not None:
+                self._on_end()
         self._wake()
 
     def is_ahead(self, most: int) -> bool:
@@ -74,35 +77,31 @@ class TokenStream:
         return self
 
     async def __anext__(self) -> StreamEvent:
-        while not self._events:
+        while not self._deltas:
+            if (end := self._end) is not None:
+                self._end = None
+                return end
             if self._died is not None and not self.ended:
                 raise EngineDied(self._died)
             if self.ended or self._abandoned:
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        return self._next()
+        return self._gathered()
 
-    def _next(self) -> StreamEvent:
-        event = self._gathered()
-        if isinstance(event, Delta):
-            self._weight -= weight(event)
-            if self._read is not None:
-                self._read.set()
-        return event
-
-    def _gathered(self) -> StreamEvent:
-        event = self._events.popleft()
-        if not isinstance(event, Delta) or not self._events or not isinstance(self._events[0], Delta):
-            return event
-        parts = [event]
-        room = MOST_WEIGHT - weight(event)
-        while self._events and isinstance(more := self._events[0], Delta) and not more.redraws:
-            room -= weight(more)
-            if room < 0:
+    def _gathered(self) -> Delta:
+        delta, size = self._deltas.popleft()
+        parts = [delta]
+        while self._deltas:
+            more, its = self._deltas[0]
+            if more.redraws or size + its > MOST_WEIGHT:
                 break
             parts.append(more)
-            self._events.popleft()
+            size += its
+            self._deltas.popleft()
+        self._weight -= size
+        if self._read is not None:
+            self._read.set()
         return merged(parts)
 
     def _wake(self) -> None:

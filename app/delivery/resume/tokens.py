@@ -85,14 +85,12 @@ class TokenLog:
         """Wait for the deliveries, which are in the order of their sends. Raises `LostError` if one has failed.
 
         Those of one topic complete in that order, so once the last has, hardly any other is left to wait for. An answer
-        and a partition that is being released may wait for them at the same time: `asyncio.wait` leaves them alone if
-        its caller is cancelled.
+        and a partition that is being released may wait for them at the same time: a caller that is cancelled leaves
+        them alone.
         """
         try:
             for delivery in reversed(deliveries):
-                if not delivery.done():
-                    await asyncio.wait((delivery,))
-                delivery.result()
+                await (delivery if delivery.done() else asyncio.shield(delivery))
         except RETRIABLE_ERRORS as error:
             raise LostError from error  # `_delivered` has reported it
 
