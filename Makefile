@@ -141,6 +141,7 @@ clean:  ## remove .venv and what was built or cached here
 # Of no use to anybody but the benchmark, and with pins that would hold ours back: not in the environment.
 .venv/peers: | $(STAMP)
 	$(BIN)/python -m uv pip install --quiet --target $@ 'quixstreams>=3.28'
+	$(BIN)/python -m uv pip install --quiet --no-deps --target $@ accelerate
 
 # It pins another torch than ours. Its first import takes minutes if nothing is compiled.
 $(ENGINES)/.installed: $(addprefix tests/engines/,requirements.in overrides.txt constraints.txt) | $(STAMP)

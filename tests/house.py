@@ -24,11 +24,11 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 80_841,
+    "lines of the product": 80_839,
     "files of the product": 733,
     "lines of packages beside it": 415,
-    "lines of the core": 9_399,
-    "lines of the tests": 107_035,
+    "lines of the core": 9_397,
+    "lines of the tests": 107_084,
     "words of documents written by hand": 42_722,
     "loose files in models": 0,
     "circles between rooms of models": 0,

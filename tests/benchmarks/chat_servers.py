@@ -1,10 +1,13 @@
-"""Servers of OpenAI's chat API as their users start them: Parley whole, llama.cpp's, vLLM's, LiteLLM before it."""
+"""Servers of OpenAI's chat API as their users start them: Parley whole, llama.cpp's, vLLM's, LiteLLM before it, and
+transformers' own.
+"""
 
 from __future__ import annotations
 
 import http.client
 import os
 import subprocess
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,6 +23,7 @@ from app.settings import Settings
 from tests.benchmarks.chat_load import ChatUsers
 from tests.benchmarks.processes import ROOT
 from tests.benchmarks.rig import Rig
+from tests.benchmarks.systems import PEER_PACKAGES
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.llama_cpp_build import SERVER, SkippedError, build
@@ -34,7 +38,7 @@ _KEY_VARIABLE = "BENCH_KEY"
 _BEFORE = f"""
 [models.outside]
 engine = "openai"
-dialect = "vllm"
+dialect = "{{dialect}}"
 urls = ["{{url}}"]
 model = "{{name}}"
 api_key_env = "{_KEY_VARIABLE}"
@@ -131,9 +135,10 @@ class ParleyServer(ChatServer):
 
 
 class CommandServer(ChatServer):
-    """A program with a port of its own."""
+    """A program with a port of its own; `dialect`: of OpenAI's API."""
 
     path = "/health"
+    dialect = "openai"
 
     def __init__(self, rig: Rig, name: str) -> None:
         super().__init__(rig, name)
@@ -196,7 +201,7 @@ class ParleyBefore(ParleyServer):
 
     def __init__(self, rig: Rig, name: str, before: CommandServer) -> None:
         policy = rig.folder / "before.toml"
-        policy.write_text(_BEFORE.format(url=before.url, name=NAME))
+        policy.write_text(_BEFORE.format(url=before.url, name=NAME, dialect=before.dialect))
         super().__init__(rig, name, {_KEY_VARIABLE: KEY}, engine="paced", policy=policy)
         self._before = before
 
@@ -239,13 +244,19 @@ class LlamaCpp(CommandServer):
 class Vllm(CommandServer):
     """In an environment of its own (`make engines`), eager, in the weights' own data type."""
 
+    dialect = "vllm"
+
     def __init__(self, rig: Rig, name: str, model: Path) -> None:
         super().__init__(rig, name)
         self._model = model
 
+    @property
+    def is_installed(self) -> bool:
+        return (ENGINES / ".installed").exists()
+
     def command(self) -> list[str]:
         python = ENGINES / "bin" / "python"
-        if not (ENGINES / ".installed").exists():
+        if not self.is_installed:
             raise SkippedError("not installed; `make engines` does that")
         options = {
             "model": self._model, "served-model-name": NAME, "max-model-len": CONTEXT, "host": "127.0.0.1",
@@ -253,6 +264,28 @@ class Vllm(CommandServer):
         }  # fmt: skip
         arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
         return [str(python), "-m", "vllm.entrypoints.openai.api_server", *arguments, "--enforce-eager"]
+
+
+class TransformersServe(CommandServer):
+    """`transformers serve`, the library's own server: a plain loop for each answer. Its continuous batching takes three
+    to five times as long on a CPU. In float32 where the CPU computes nothing in bfloat16 itself, which is faster there.
+    """
+
+    def __init__(self, rig: Rig, name: str, model: Path) -> None:
+        super().__init__(rig, name)
+        self._model = model
+
+    def command(self) -> list[str]:
+        if not (PEER_PACKAGES / "accelerate").exists():
+            raise SkippedError("not installed; `make .venv/peers` does that")
+        flags = Path("/proc/cpuinfo").read_text().split()
+        dtype = "bfloat16" if {"avx512_bf16", "amx_bf16"} & {*flags} else "float32"
+        environment = ["env", f"PYTHONPATH={PEER_PACKAGES}", "HF_HUB_OFFLINE=1"]
+        where = ["--host", "127.0.0.1", "--port", str(self.port), "--device", "cpu", "--dtype", dtype]
+        return [*environment, str(Path(sys.executable).with_name("transformers")), "serve", str(self._model), *where]
+
+    def users(self) -> ChatUsers:
+        return ChatUsers(self.url, str(self._model), KEY)
 
 
 class LiteLlm(CommandServer):

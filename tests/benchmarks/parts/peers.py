@@ -1,6 +1,7 @@
 """The whole service beside what people would use instead, with the same weights: the demo model, or Gemma 3 270M.
 
-`peers` has the demo model, `peers-gemma` the real one (`make real-model`), with llama.cpp's server as a further peer.
+`peers` has the demo model, `peers-gemma` the real one (`make real-model`), with llama.cpp's server as a further peer,
+and transformers' own, which is too slow for the open loads.
 """
 
 from __future__ import annotations
@@ -11,7 +12,16 @@ from contextlib import AsyncExitStack
 
 from models.files.checkpoint import CheckpointFiles
 from tests.benchmarks.chat_load import ChatLoad
-from tests.benchmarks.chat_servers import ChatServer, LiteLlm, LlamaCpp, ParleyBefore, ParleyServer, Vllm
+from tests.benchmarks.chat_servers import (
+    ChatServer,
+    CommandServer,
+    LiteLlm,
+    LlamaCpp,
+    ParleyBefore,
+    ParleyServer,
+    TransformersServe,
+    Vllm,
+)
 from tests.benchmarks.gemma import write_gemma
 from tests.benchmarks.load import Reply
 from tests.benchmarks.progress import report
@@ -42,19 +52,24 @@ async def run_gemma(rig: Rig, scale: Scale) -> Result:
     gemma = await asyncio.to_thread(write_gemma)
     vllm = Vllm(rig, "vLLM's server", gemma.folder)
     slots = max(scale.at_once)
+    llamas = [LlamaCpp(rig, f"llama.cpp {path.stem}", path, slots) for path in gemma.files]
     model = {"model": str(gemma.folder)}
     servers = [
         ParleyServer(rig, "Parley", **model),
         ParleyServer(rig, "Parley int8", quantize="int8", **model),
-        *(LlamaCpp(rig, f"llama.cpp {path.stem}", path, slots) for path in gemma.files),
+        *llamas,
         vllm,
-        *_before(rig, vllm),
+        *_before(rig, vllm if vllm.is_installed else llamas[0]),
+        TransformersServe(rig, "transformers serve", gemma.folder),
     ]
     return await _measured("peers-gemma", servers, scale, scale.at_once)
 
 
-def _before(rig: Rig, vllm: Vllm) -> list[ChatServer]:
-    return [LiteLlm(rig, "LiteLLM before vLLM", vllm), ParleyBefore(rig, "Parley before vLLM", vllm)]
+def _before(rig: Rig, server: CommandServer) -> list[ChatServer]:
+    return [
+        LiteLlm(rig, f"LiteLLM before {server.name}", server),
+        ParleyBefore(rig, f"Parley before {server.name}", server),
+    ]
 
 
 async def _measured(part: str, servers: Sequence[ChatServer], scale: Scale, at_once: Sequence[int]) -> Result:
@@ -67,7 +82,8 @@ async def _measured(part: str, servers: Sequence[ChatServer], scale: Scale, at_o
             found = await _alternate(started, load, scale, f"{count} at once", result)
             if count <= MOST_AT_ONCE:
                 capacity = {server: figures.tokens_per_s / TOKENS for server, figures in found.items()}
-        slower = min(capacity.values())
+        started = [server for server in started if not isinstance(server, TransformersServe)]
+        slower = min(capacity[server] for server in started)
         result.notes.append(f"Open loads are shares of {slower:.2f} requests/s, what the slowest does.")
         for level in LEVELS:
             load = ChatLoad(scale.seconds, TOKENS, rate=level * slower)
