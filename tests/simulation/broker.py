@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from aiokafka import TopicPartition
 from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
@@ -70,23 +71,29 @@ class Log:
 
     @property
     def stable_end(self) -> int:
-        return min(self.open, default=self.end)
+        return min(self.open) if self.open else self.end
 
     def read(self, position: int, most: int) -> tuple[list[Entry], int]:
         """Committed records from `position` on, and the position after what was looked at."""
         found: list[Entry] = []
+        end = self.stable_end
+        if position >= end:  # as most polls find it
+            return found, position
         for entry in self.entries[bisect_left(self.entries, position, key=lambda one: one.offset) :]:
-            if entry.offset >= self.stable_end:
+            if entry.offset >= end:
                 break
             if entry.visible:
                 found.append(entry)
                 if len(found) == most:
                     return found, entry.offset + 1
-        return found, max(position, self.stable_end)
+        return found, end
 
     def read_uncommitted(self, position: int, most: int) -> tuple[list[Entry], int]:
         """Records from `position` on, whatever becomes of their transactions."""
-        found = [entry for entry in self.entries if entry.offset >= position and not entry.marker][:most]
+        if position >= self.end:
+            return [], position
+        first = bisect_left(self.entries, position, key=lambda one: one.offset)
+        found = list(islice((entry for entry in self.entries[first:] if not entry.marker), most))
         return found, found[-1].offset + 1 if len(found) == most else max(position, self.end)
 
     def truncate(self, end: int) -> list[Entry]:
@@ -129,7 +136,10 @@ class Broker:
         """Most seconds by which a topic's records reach workers late."""
 
     def log(self, at: TopicPartition) -> Log:
-        return self.logs.setdefault(at, Log())
+        log = self.logs.get(at)
+        if log is None:
+            log = self.logs[at] = Log()
+        return log
 
     def append(
         self,

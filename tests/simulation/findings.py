@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -86,11 +87,17 @@ class Findings:
     def __init__(self, simulation: Simulation) -> None:
         self._sim = simulation
         self.topics = Topics(simulation)
-        rules, askers = simulation.conditions.agents, simulation.askers
+        rules = simulation.conditions.agents
         self._agents = {} if rules is None else {"helper": rules}
-        repeats = () if askers is None else askers.repeats
-        self._askings = None if rules is None else Askings(self.topics.read("requests"), self.topics.events, repeats)
-        self._quarantined = simulation.deadly | met_by_kills(simulation, self.topics.events)
+
+    @cached_property
+    def _askings(self) -> Askings | None:
+        repeats = () if self._sim.askers is None else self._sim.askers.repeats
+        return Askings(self.topics.read("requests"), self.topics.events, repeats) if self._agents else None
+
+    @cached_property
+    def _quarantined(self) -> set[Key]:
+        return self._sim.deadly | met_by_kills(self._sim, self.topics.events)
 
     def outcome(self) -> Outcome:
         topics = self.topics
@@ -126,7 +133,7 @@ class Findings:
         for (key, digest), at in self._sim.read_at.items():
             # An owner that died before its first token has left no time of a request whose producer's clock is ahead.
             wrong += erasures.read({key: self._sim.prompts[key][digest]}, {key: min(sent.get(key, at), at)})
-        wrong += erasures.quoting(topics.turns(), self._questions_behind_answers())
+        wrong += erasures.quoting(topics.turns(), self._questions_behind_answers)
         wrong += self._told_secrets(erasures)
         return Outcome(verdict, self._sim.world.steps, wrong, self._crashes())
 
@@ -183,20 +190,20 @@ class Findings:
             topics.events,
             turns,
             [row for store in self._stores() for _, row in store.scan(Table.CONVERSATIONS)],
-            self._questions_behind_answers(),
+            self._questions_behind_answers,
             topics.timed,
             self._sim.torn,
         )
         wrong += wrong_forks(
-            topics.innocent_requests(),
+            topics.innocent_requests,
             topics.read("controls"),
-            topics.innocent.tokens(topics.events),
+            topics.innocent_events,
             turns,
             [(key_parts(key)[0], row) for store in self._stores() for key, row in store.scan(Table.CONVERSATIONS)],
             self._sim.torn,
         )
         if self._sim.milvus is not None:
-            wrong += wrong_versions(topics.innocent_requests(), turns, self._sim.milvus)
+            wrong += wrong_versions(topics.innocent_requests, turns, self._sim.milvus)
         wrong += wrong_waits(topics.read("waits"), topics.read("requests"), topics.events, self._sim.torn)
         if (rules := self._sim.conditions.approvals) is not None:
             audit, controls, calls = map(topics.read, ("audit", "controls", "tool-calls"))
@@ -212,9 +219,9 @@ class Findings:
             wrong += wrong_foreign(self._sim.broker, requests, topics.letters(), topics.turns(), torn)
         if self._sim.conditions.user_limit is not None:
             wrong += wrong_limits(topics.events, self._sim.conditions.user_limit)
-        wrong += wrong_results(topics.innocent_requests(), topics.events, turns, erasures)
+        wrong += wrong_results(topics.innocent_requests, topics.events, turns, erasures)
         if self._sim.conditions.moderated:
-            tokens = topics.innocent.tokens(topics.events)
+            tokens = topics.innocent_events
             wrong += map(str, wrong_moderation(tokens, topics.turn_entries()).items())
         stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.conditions.moderated else {"cancelled"}
         steered = {key for key, plan in verdict.plans.items() if plan.steered is not None}
@@ -366,10 +373,11 @@ class Findings:
             if partition.state is State.OWNED
         ]
 
+    @cached_property
     def _questions_behind_answers(self) -> dict[Key, set[str]]:
         """The requests whose questions stood in the prompts of what readers have of each answer."""
         rule = ReaderRule(remember=1 << 60)
-        for entry in self.topics.innocent.tokens(self.topics.events):
+        for entry in self.topics.innocent_events:
             rule.read(entry.partition, entry.offset, decode(TokenEvent, entry.value, entry.headers))
         digests = {key: {one.prompt_digest or "" for one in answer.segments} for key, answer in rule.answers.items()}
         prompts = self._sim.prompts

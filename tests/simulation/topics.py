@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aiokafka import TopicPartition
@@ -32,8 +33,26 @@ class Topics:
     def __init__(self, simulation: Simulation) -> None:
         self._sim = simulation
         self.innocent = Innocent(simulation)
-        self.events, self.unreadable = readable(self.everything("tokens"))
-        self.timed = timed_in(self.read("waits"))
+
+    @cached_property
+    def _readable(self) -> tuple[list[Entry], list[str]]:
+        return readable(self.everything("tokens"))
+
+    @property
+    def events(self) -> list[Entry]:
+        return self._readable[0]
+
+    @property
+    def unreadable(self) -> list[str]:
+        return self._readable[1]
+
+    @cached_property
+    def innocent_events(self) -> list[Entry]:
+        return self.innocent.tokens(self.events)
+
+    @cached_property
+    def timed(self) -> frozenset[Key]:
+        return timed_in(self.read("waits"))
 
     def letters(self) -> Counter[tuple[str, int, int]]:
         """How many dead letters each record has."""
@@ -47,6 +66,7 @@ class Topics:
             return error.dead_letter
         return False
 
+    @cached_property
     def innocent_requests(self) -> list[Entry]:
         return [entry for entry in self.read("requests") if not self.is_bad(entry)]
 
@@ -96,18 +116,18 @@ class Topics:
         return planned
 
     def errors(self, code: str) -> set[Key]:
-        events = [decode(TokenEvent, entry.value, entry.headers) for entry in self.innocent.tokens(self.events)]
+        events = [decode(TokenEvent, entry.value, entry.headers) for entry in self.innocent_events]
         failed = [event for event in events if event.error is not None and event.error.code == code]
         return {(event.user_id or "", event.request_id or "") for event in failed}
 
     def that_recall(self) -> set[Key]:
         """Requests whose prompts may have turns of other conversations."""
-        requests = [json.loads(entry.value or b"") for entry in self.innocent_requests()]
+        requests = [json.loads(entry.value or b"") for entry in self.innocent_requests]
         return {(one["user_id"], one["request_id"]) for one in requests if one.get("recall")}
 
     def that_may_stop(self) -> set[Key]:
         """Requests with a deadline, and those that are cancelled."""
-        requests = [json.loads(entry.value or b"") for entry in self.innocent_requests()]
+        requests = [json.loads(entry.value or b"") for entry in self.innocent_requests]
         controls = [json.loads(entry.value or b"") for entry in self.read("controls")]
         found = [one for one in requests if "deadline_ms" in one] + [one for one in controls if "request_id" in one]
         return {(one["user_id"], one["request_id"]) for one in found}

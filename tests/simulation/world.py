@@ -109,8 +109,12 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         return timers[0]._when if timers else math.inf
 
     def wake(self) -> None:
-        while self.timers and self.next_timer() <= self.world.now:
-            self.ready.append(heapq.heappop(self.timers))
+        timers, now = self.timers, self.world.now
+        # A cancelled one leaves the heap as soon as it is the first, whenever it would be due.
+        while timers and (timers[0]._cancelled or timers[0]._when <= now):
+            handle = heapq.heappop(timers)
+            if not handle._cancelled:
+                self.ready.append(handle)
 
     def step(self) -> None:
         handle = self.ready.popleft()
@@ -199,8 +203,8 @@ class World:
     def _jump(self, until: float) -> bool:
         first = self._events[0][0] if self._events else math.inf
         for loop in self.loops:
-            if loop.timers and loop not in self.suspended:
-                first = min(first, loop.next_timer())
+            if loop.timers and loop not in self.suspended and (due := loop.next_timer()) < first:
+                first = due
         if first > until or first == math.inf:
             self.now = until
             return False
@@ -208,7 +212,7 @@ class World:
         if self._events and self._events[0][0] <= self.now:
             heapq.heappop(self._events)[2]()
         for loop in self.loops:
-            if loop not in self.suspended:
+            if loop.timers and loop not in self.suspended:
                 loop.wake()
         return True
 
