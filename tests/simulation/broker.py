@@ -7,6 +7,7 @@ partition, which takes an offset. Offsets sent with a transaction are committed 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -122,7 +123,7 @@ class Writer:
 class Broker:
     def __init__(self, world: World) -> None:
         self.world = world
-        self.logs: dict[TopicPartition, Log] = {}
+        self.logs: defaultdict[TopicPartition, Log] = defaultdict(Log)
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.foreign: dict[str, int] = {}
         """How many partitions the topics of others have."""
@@ -136,10 +137,7 @@ class Broker:
         """Most seconds by which a topic's records reach workers late."""
 
     def log(self, at: TopicPartition) -> Log:
-        log = self.logs.get(at)
-        if log is None:
-            log = self.logs[at] = Log()
-        return log
+        return self.logs[at]
 
     def append(
         self,
