@@ -41,11 +41,13 @@ class ChatLoad:
 
 class ChatUsers:
     """`url` is that of the API; `model` what it calls its model, or empty; `key` the one of all users, or empty: each
-    has its own, its name. `refusal` is what the server said last to a request that it did not answer.
+    has its own, its name. Not every server `takes_least`: fields that fix how many tokens an answer has. `refusal` is
+    what the server said last to a request that it did not answer.
     """
 
-    def __init__(self, url: str, model: str, key: str) -> None:
+    def __init__(self, url: str, model: str, key: str, *, takes_least: bool = True) -> None:
         self._url, self._model, self._key = f"{url}/chat/completions", model, key
+        self._takes_least = takes_least
         self._run = uuid.uuid4().hex[:8]
         self.refusal = ""
         self._users = 0
@@ -101,8 +103,10 @@ class ChatUsers:
     ) -> str:
         body: dict[str, object] = {
             "messages": talk, "user": user, "stream": True, "temperature": 0.0,
-            "max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True, "stream_options": {"include_usage": True},
+            "max_tokens": tokens, "stream_options": {"include_usage": True},
         }  # fmt: skip
+        if self._takes_least:
+            body |= {"min_tokens": tokens, "ignore_eos": True}
         if self._model:
             body["model"] = self._model
         said: list[str] = []

@@ -210,7 +210,7 @@ class ParleyBefore(ParleyServer):
         await super().start()
 
     def users(self) -> ChatUsers:
-        return ChatUsers(f"{self._gateway.url}/v1", "outside", "")
+        return ChatUsers(f"{self._gateway.url}/v1", "outside", "", takes_least=self._before.dialect == "vllm")
 
     def parts(self) -> Mapping[str, Sequence[int]]:
         return {**super().parts(), **self._before.parts()}
@@ -285,7 +285,7 @@ class TransformersServe(CommandServer):
         return [*environment, str(Path(sys.executable).with_name("transformers")), "serve", str(self._model), *where]
 
     def users(self) -> ChatUsers:
-        return ChatUsers(self.url, str(self._model), KEY)
+        return ChatUsers(self.url, str(self._model), KEY, takes_least=False)
 
 
 class LiteLlm(CommandServer):
