@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast
 
 from models.checkpoints.loading import Checkpoint, GenerationDefaults
+from models.checkpoints.transformers_models import AutoConfig, AutoModelForCausalLM
+
+# Behind the line above, which hides from it what takes a second to import.
+from transformers import GenerationConfig, PreTrainedTokenizerFast  # isort: skip
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
