@@ -66,7 +66,7 @@ class Requests:
         if _sleeps_on(ownership, key, sleeper, arrived) if sleeper is not None else ownership.known(key, at):
             partition.spawn(partition.commit(Commit(record)))
             return
-        inflight = _accepted(partition, record, request, at, sleeper)
+        inflight = _accepted(partition, ownership, record, request, at, sleeper)
         inflight.stop.is_cancelled = sleeper is not None and sleeper.head.is_stopped
         try:
             self._admit(partition, inflight)
@@ -184,11 +184,10 @@ def _sleeps_on(ownership: Ownership, key: RequestKey, sleeper: Sleeper, record: 
 
 
 def _accepted(
-    partition: Partition, record: Record, request: Request, at: int, sleeper: Sleeper | None = None
+    partition: Partition, ownership: Ownership, record: Record, request: Request, at: int, sleeper: Sleeper | None
 ) -> InFlight:
     """The request, with what the log and its rows hold of it if it was begun before."""
-    ownership, attempts = partition.ownership, AttemptCount()
-    key = (request.user_id, request.request_id)
+    attempts, key = AttemptCount(), (request.user_id, request.request_id)
     former = ownership.former_of(key, record)
     if sleeper is not None:
         at = sleeper.head.at
