@@ -7,20 +7,17 @@ every space is lost, in silence (transformers #45488). The file says what the mo
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from tokenizers import AddedToken
 from transformers.tokenization_utils_tokenizers import TokenizersBackend
 
 _ELSEWHERE = ("special_tokens_map.json", "added_tokens.json")
-
-
-class _Added(msgspec.Struct):
-    """Of a `tokenizer.json`."""
-
-    added_tokens: list[dict[str, Any]] | None = None
+# Without msgspec, which a machine that was lent for its GPU may lack.
+_ADDED = re.compile(r'"added_tokens"\s*:\s*(?=\[)')
 
 
 class FileTokenizer(TokenizersBackend):
@@ -55,8 +52,8 @@ def _added_tokens(folder: Path) -> dict[str, Any]:
         return {}
     if config.is_file() and b'"added_tokens_decoder"' in config.read_bytes():
         return {}
-    try:
-        found = msgspec.json.decode((folder / "tokenizer.json").read_bytes(), type=_Added).added_tokens
-    except msgspec.DecodeError:
-        return {}  # who reads it next says what is wrong
-    return {} if found is None else {"added_tokens_decoder": {one.pop("id"): AddedToken(**one) for one in found}}
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    if (named := _ADDED.search(text)) is None:
+        return {}
+    found, _ = json.JSONDecoder().raw_decode(text, named.end())
+    return {"added_tokens_decoder": {one.pop("id"): AddedToken(**one) for one in found}}
