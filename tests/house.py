@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 733,
     "lines of packages beside it": 415,
     "lines of the core": 9_396,
-    "lines of the tests": 107_131,
+    "lines of the tests": 107_135,
     "words of documents written by hand": 42_722,
     "loose files in models": 0,
     "circles between rooms of models": 0,
