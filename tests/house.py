@@ -29,7 +29,7 @@ LIMITS = {
     "lines of packages beside it": 415,
     "lines of the core": 9_396,
     "lines of the tests": 107_135,
-    "words of documents written by hand": 42_722,
+    "words of documents written by hand": 42_721,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,
