@@ -173,19 +173,23 @@ class Ownership:
         return self.offsets[record.topic].add(record.offset, self._tokens_from)
 
     def unpark(self, offset: int) -> None:
-        """The request is read again. Nothing of its answer has been written meanwhile."""
-        self.offsets[REQUESTS].unpark(offset, self._tokens_from)
+        """The request is read again. It counts as parked until it is open: another owner may have begun it meanwhile,
+        while this worker was suspended.
+        """
+        awaits = self._awaits_former_requests(offset)
+        self.offsets[REQUESTS].unpark(offset, self._inherited(self.epoch)[0] if awaits else self.token_log.position)
 
     @property
     def _tokens_from(self) -> int:
         return self._inherited(self.epoch)[0] if self._awaits_former_requests() else self.token_log.position
 
-    def _awaits_former_requests(self) -> bool:
+    def _awaits_former_requests(self, unparked: int | None = None) -> bool:
         """Whether a request that a former owner has begun may still be read again. Once all before `_resume_until` are
         read, what is left of `recovered` belongs to none: its requests were committed.
         """
         if not self._is_resumed and self._resume_until is not None:
-            parked = self.offsets[REQUESTS].first_parked()
+            known = (self.offsets[REQUESTS].first_parked(), unparked)
+            parked = min((one for one in known if one is not None), default=None)
             next_one = self.offsets[REQUESTS].next if parked is None or parked >= self.inherited_until else parked
             if next_one >= self._resume_until:
                 self.recovered.clear()

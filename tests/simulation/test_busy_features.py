@@ -170,6 +170,12 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 
+def test_a_request_that_was_parked_before_the_suspension_goes_on() -> None:
+    """Another owner had begun it meanwhile. When it was read again, nothing of its answer was known any more."""
+    outcome = _judged_tools_storm(771291657).run()
+    assert outcome.clean, outcome.line()
+
+
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     find_broken_promise(mutant, MUTANTS[mutant], monkeypatch)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from aiokafka.structs import OffsetAndMetadata
 
+from app.delivery.accepted import REPLAYED
 from app.delivery.commits.commit import CommitQueue
 from app.delivery.commits.handover import Handover, encode_metadata
 from app.delivery.ownership import FencedError, Ownership, PartitionContext, Start
@@ -89,6 +90,18 @@ async def test_floor_stays_the_former_one_while_answers_of_before_the_own_fence_
     ownership._resume_until, ownership._first_epoch = 10, 40
     ownership.offsets["requests"].add(10, 25)
     assert ownership._handover([], 40) == Handover(10, 40, tokens_offset=25, floor=20)
+
+
+async def test_parked_request_that_another_owner_has_begun_goes_on_from_the_log() -> None:
+    """It was parked before this worker was suspended, and is the last one that is read again."""
+    ownership = ownership_of(Handover(10, epoch=30, tokens_offset=25, floor=20))
+    ownership._resume_until = ownership.inherited_until = 11
+    ownership._first_epoch = 40
+    ownership.offsets["requests"].skip_to(11)
+    ownership.recovered = {("nina", "r1"): REPLAYED}
+    ownership.unpark(10)
+    assert ownership.recovered
+    assert ownership.offsets["requests"].began(10) == 25
 
 
 async def test_log_that_was_made_anew_is_read_from_its_beginning_and_fenced_again_once_it_has_grown() -> None:
