@@ -24,10 +24,10 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 80_839,
+    "lines of the product": 80_837,
     "files of the product": 733,
     "lines of packages beside it": 415,
-    "lines of the core": 9_400,
+    "lines of the core": 9_398,
     "lines of the tests": 107_154,
     "words of documents written by hand": 42_721,
     "loose files in models": 0,

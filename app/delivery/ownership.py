@@ -170,18 +170,16 @@ class Ownership:
 
     def open(self, record: Record) -> bool:
         """Open the record; False if it was opened or finished before."""
-        return self.offsets[record.topic].add(record.offset, self._tokens_from)
+        return self.offsets[record.topic].add(record.offset, self._tokens_from())
 
     def unpark(self, offset: int) -> None:
         """The request is read again. It counts as parked until it is open: another owner may have begun it meanwhile,
         while this worker was suspended.
         """
-        awaits = self._awaits_former_requests(offset)
-        self.offsets[REQUESTS].unpark(offset, self._inherited(self.epoch)[0] if awaits else self.token_log.position)
+        self.offsets[REQUESTS].unpark(offset, self._tokens_from(offset))
 
-    @property
-    def _tokens_from(self) -> int:
-        return self._inherited(self.epoch)[0] if self._awaits_former_requests() else self.token_log.position
+    def _tokens_from(self, unparked: int | None = None) -> int:
+        return self._inherited(self.epoch)[0] if self._awaits_former_requests(unparked) else self.token_log.position
 
     def _awaits_former_requests(self, unparked: int | None = None) -> bool:
         """Whether a request that a former owner has begun may still be read again. Once all before `_resume_until` are
