@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 80_837,
-    "files of the product": 733,
+    "lines of the product": 81_266,
+    "files of the product": 736,
     "lines of packages beside it": 415,
     "lines of the core": 9_398,
-    "lines of the tests": 107_154,
-    "words of documents written by hand": 42_721,
+    "lines of the tests": 107_288,
+    "words of documents written by hand": 42_720,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

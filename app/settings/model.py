@@ -32,10 +32,10 @@ class ModelSettings(BaseSettings):
         description="quantize the weights of a plain checkpoint: `int8`, on a CPU `int8-vocabulary` for its largest "
         "matrix alone, on a GPU `fp8`",
     )
-    products: Literal["auto", "plain", "packed"] = Field(
+    products: Literal["auto", "plain", "packed", "stored"] = Field(
         "auto",
-        description="form of the weights on a CPU: `packed` for oneDNN, or `plain`; `auto`: the faster one, which is "
-        "measured",
+        description="form of the weights on a CPU: `packed` for oneDNN, `stored` for Parley's own kernel, or `plain`; "
+        "`auto`: the fastest one, which is measured",
     )
     trust_remote_code: bool = Field(False, description="allow Python code in a checkpoint")
     threads: int = Field(

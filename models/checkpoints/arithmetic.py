@@ -15,13 +15,19 @@ import torch
 from models.weights.choice import SMALL, FormChoice, Sizes, choose
 from models.weights.forms import PLAIN, Kind, Products
 from models.weights.int8 import onednn_why_not, why_not
+from models.weights.stored import why_not as stored_why_not
 
 log = logging.getLogger(__name__)
 FLOAT32_AT_MOST = 4 << 30
-"""Bytes of weights that may still be converted to float32 on a CPU."""
+"""Bytes of weights that may still be converted to float32 on a CPU. Those of more stay as they are stored."""
 INT8, INT8_VOCABULARY = "int8", "int8-vocabulary"
 INTEGERS = frozenset({INT8, INT8_VOCABULARY})
-_FORMS = {"auto": [Kind.PLAIN, Kind.PACKED], "plain": [Kind.PLAIN], "packed": [Kind.PACKED]}
+_FORMS = {
+    "auto": [Kind.PLAIN, Kind.PACKED, Kind.STORED],
+    "plain": [Kind.PLAIN],
+    "packed": [Kind.PACKED],
+    "stored": [Kind.STORED],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,6 @@ def arithmetic(
     """`config` is one of transformers, `weight_bytes` those of the files. `is_packed_already`: the layers have kernels
     of their own, which are fast in bfloat16.
     """
-    allowed = _allowed(wanted, is_packed_already=is_packed_already)
     if wanted.dtype != "auto":
         dtypes = [getattr(torch, wanted.dtype)]
     elif device.type != "cpu" or is_packed_already:
@@ -64,10 +69,18 @@ def arithmetic(
         dtypes = _dtypes(wanted.quantize, config, weight_bytes)
     if device.type != "cpu":
         return FormChoice(dtypes[0])
+    allowed = {dtype: _allowed(wanted, dtype, config, is_packed_already=is_packed_already) for dtype in dtypes}
+    if weight_bytes > FLOAT32_AT_MOST and torch.float32 in allowed and wanted.dtype == "auto":
+        allowed[torch.float32] = [
+            one for one in allowed[torch.float32] if one.layers is Kind.STORED or one.layers.is_integer
+        ]
+    allowed = {dtype: forms for dtype, forms in allowed.items() if forms}
+    if not allowed:
+        raise ValueError(f"it cannot be {wanted.products}: {stored_why_not(config.dtype) or 'that is for float32'}")
     sizes = Sizes.of(config)
     if weight_bytes < SMALL or sizes is None:
-        return FormChoice(dtypes[0], allowed[0])
-    return choose(sizes, dtypes, allowed, wanted.threads)
+        return next(FormChoice(dtype, forms[0]) for dtype, forms in allowed.items())
+    return choose(sizes, allowed, wanted.threads)
 
 
 def stored_dtype(choice: FormChoice, config: Any) -> torch.dtype:
@@ -77,9 +90,11 @@ def stored_dtype(choice: FormChoice, config: Any) -> torch.dtype:
     return choice.dtype
 
 
-def _allowed(wanted: Wanted, *, is_packed_already: bool) -> list[Products]:
-    """By `wanted`, and on this CPU."""
+def _allowed(wanted: Wanted, dtype: torch.dtype, config: Any, *, is_packed_already: bool) -> list[Products]:
+    """By `wanted`, and on this CPU, to compute in `dtype`."""
     forms = _FORMS[wanted.products]
+    if dtype is not torch.float32 or stored_why_not(config.dtype):
+        forms = [one for one in forms if one is not Kind.STORED]
     if is_packed_already:
         return [Products(Kind.PLAIN, form) for form in forms]
     if wanted.quantize not in INTEGERS:
@@ -93,25 +108,33 @@ def _allowed(wanted: Wanted, *, is_packed_already: bool) -> list[Products]:
 def _dtypes(quantize: str, config: Any, weight_bytes: int) -> list[torch.dtype]:
     if quantize == INT8:
         return [torch.float32]  # what FBGEMM takes and returns
-    if weight_bytes > FLOAT32_AT_MOST:
-        return [torch.bfloat16]
-    return [torch.float32, torch.bfloat16] if config.dtype is torch.bfloat16 else [torch.float32]
+    if config.dtype is not torch.bfloat16:
+        return [torch.bfloat16 if weight_bytes > FLOAT32_AT_MOST else torch.float32]
+    both = [torch.float32, torch.bfloat16]
+    return both[::-1] if weight_bytes > FLOAT32_AT_MOST else both
 
 
-def version_of(choice: FormChoice, device: torch.device, quantization: str, *, by_kernels: bool = False) -> str:
+def version_of(
+    choice: FormChoice,
+    device: torch.device,
+    quantization: str,
+    *,
+    by_kernels: bool = False,
+    has_narrow_cache: bool = False,
+) -> str:
     """Empty for plain float32 on a CPU. `quantization` names layers that have kernels of their own; `by_kernels` is
-    about what is between the products (models/kernels), whose last bits only show where numbers are rounded.
+    about what is between the products (models/kernels), whose last bits only show where numbers are rounded;
+    `has_narrow_cache` about keys and values (models/compute/fused.py, `cache_dtype`).
     """
     layers, vocabulary = choice.products.layers, choice.products.vocabulary
-    packed = "-packed" if Kind.PACKED in (layers, vocabulary) else ""
+    form = next((f"-{one}" for one in (Kind.PACKED, Kind.STORED) if one in (layers, vocabulary)), "")
     name = str(choice.dtype).removeprefix("torch.")
     # Workers before it rounded a lone row by sums in another order, which readers of a resumed answer would notice.
     by_row = "-by-row" if device.type == "cpu" and choice.dtype is not torch.float32 else ""
-    named = f"{name}{packed}{by_row}-{device.type}"
+    named = f"{name}{form}{by_row}-{device.type}"
     if vocabulary.is_integer:
         quantization = "w8a8" if layers.is_integer else "w8a8-vocabulary"
     found = "+".join(filter(None, ("" if named == "float32-cpu" else named, quantization)))
     if not (found and by_kernels):
         return found
-    # models/compute/fused.py, `cache_dtype`
-    return f"{found}+kernels-bfloat16-cache" if layers.is_integer else f"{found}+kernels"
+    return f"{found}+kernels-bfloat16-cache" if has_narrow_cache else f"{found}+kernels"

@@ -116,7 +116,7 @@ def load_checkpoint(
     by_transformers: bool = True,
 ) -> Checkpoint:
     """Load `name`, a GPTQ checkpoint or a plain one, whose weights can be quantized (`int8`, `int8-vocabulary`, `fp8`)
-    while loading. `products` are `auto`, `plain` or `packed`; `threads` are those that will compute, 0: not said.
+    while loading. `products` are `auto`, `plain`, `packed` or `stored`; `threads` those that will compute, 0: not said.
 
     A model whose own context is shorter than `context_length` is rejected unless it `may_be_shorter`. Unless
     `by_transformers`, a plain checkpoint that is built like Llama becomes a `LlamaDecoder`. It loads two seconds faster
@@ -160,11 +160,13 @@ def _load(
 
 
 def _arithmetic_version(loaded: _Loaded, target: torch.device) -> str:
-    from models.compute.fused import computed_by_kernels
+    from models.compute.fused import cache_dtype, computed_by_kernels
 
+    dtype = loaded.choice.dtype
     return version_of(
-        loaded.choice, target, loaded.quantization, by_kernels=computed_by_kernels(loaded.model, loaded.choice.dtype)
-    )
+        loaded.choice, target, loaded.quantization, by_kernels=computed_by_kernels(loaded.model, dtype),
+        has_narrow_cache=dtype is torch.float32 and cache_dtype(loaded.model) is torch.bfloat16,
+    )  # fmt: skip
 
 
 def _own_decoder(name: str, files: CheckpointFiles, target: torch.device, wanted: Wanted) -> _Loaded | None:

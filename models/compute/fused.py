@@ -24,7 +24,7 @@ from models.compute.kernel_forward import KERNEL_DTYPES, KernelForward, form_of
 from models.files.architectures import LENGTH_DEPENDENT_ROPE, context_limit
 from models.kernels import library as kernels
 from models.machine.torchscript import compiled
-from models.weights.replacing import has_integer_layers
+from models.weights.replacing import has_narrow_layers, has_stored_layers
 from models.weights.rows import rows_of
 
 FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"}) | LENGTH_DEPENDENT_ROPE  # up to `context_limit`
@@ -52,10 +52,10 @@ def computed_by_kernels(model: Any, dtype: torch.dtype) -> bool:
 
 
 def cache_dtype(model: Any) -> torch.dtype:
-    """Of keys and values: kernels that compute in float32 between products of integers keep them in bfloat16, which
-    costs less than those products do.
+    """Of keys and values: kernels that compute in float32 between products of integers, or of weights in bfloat16, keep
+    them in bfloat16, which costs less than those products do, and no more than a model in bfloat16 does.
     """
-    if has_integer_layers(model) and computed_by_kernels(model, model.dtype):
+    if has_narrow_layers(model) and computed_by_kernels(model, model.dtype):
         return torch.bfloat16
     dtype: torch.dtype = model.dtype
     return dtype
@@ -141,5 +141,6 @@ def _may_hold_angles(model: Any) -> bool:
 
 
 def lean(model: Any, **how: Any) -> LeanDecoder | None:
-    """A fused forward for `model`, if it is of a known family."""
-    return LeanDecoder(model, **how) if is_known(model) else None
+    """A fused forward for `model`, if it is of a known family; stored weights have products by kernels alone."""
+    is_fused = is_known(model) and (not has_stored_layers(model) or computed_by_kernels(model, model.dtype))
+    return LeanDecoder(model, **how) if is_fused else None

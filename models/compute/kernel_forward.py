@@ -17,6 +17,7 @@ from models.compute.forward import Forward
 from models.kernels.schemas import NORMED, NOTHING, PLAIN, NumberForm
 from models.weights.int8 import Int8Weight, block_count, block_sums
 from models.weights.matrix import product
+from models.weights.stored import stored_product
 
 LARGE, MOST_KEPT = 1 << 22, 1 << 25
 """From so many logits on, the C library may take their memory from Linux anew in each step: up to 128 MiB are kept."""
@@ -44,7 +45,7 @@ class KernelForward(Forward):
         """Those of `Forward`."""
         super().__init__(*parts)
         self.form = form_of(self.dtype, self.dtype)
-        self.is_integer = len(self.parts[0]) != 1
+        self.is_alike = len(self.parts[0]) != 1 or self.is_stored[0]
         self.norms = [[norm.float() for norm in one] for one in self.norms]
         self.head_norms = [[norm.float() for norm in one] for one in self.head_norms]
         self.posts = [[norm.float() for norm in one] for one in self.posts]
@@ -108,7 +109,7 @@ class KernelForward(Forward):
         """How many rows the products of a step with `count` tokens have: those of rows.py. oneDNN keeps code for each
         number of rows, 3 MB for Gemma 3 270M. Long prompts are therefore padded with a few unused rows.
         """
-        if self.is_integer:
+        if self.is_alike:
             return count
         if count <= 32:
             return max(count, self.least)
@@ -159,6 +160,8 @@ class KernelForward(Forward):
     def multiply(self, given: Tensor, matrix: int) -> Tensor:
         """See `product`; integers are made by kernels."""
         parts, eight, bias = self.parts[matrix], self.eights[matrix], self.biases[matrix]
+        if self.is_stored[matrix]:
+            return stored_product(given, parts[0], bias)
         if len(parts) == 1:
             return product(given, parts, eight, bias, self.least, self.most)
         rows, size = given.size(0), given.size(1)

@@ -17,14 +17,26 @@ import llvmlite.binding as llvm
 from models.kernels import target
 from models.kernels.boxing import DECLARATIONS, boxed, called, forms_of, worker_name
 from models.kernels.library import HERE, file_name
-from models.kernels.schemas import ADD_NORM, ATTEND, DRAW, GATE, KERNELS, QUANTIZE, ROTATE, SCALE, Kernel, NumberForm
+from models.kernels.schemas import (
+    ADD_NORM,
+    ATTEND,
+    DRAW,
+    GATE,
+    KERNELS,
+    MULTIPLY,
+    QUANTIZE,
+    ROTATE,
+    SCALE,
+    Kernel,
+    NumberForm,
+)
 
 # Numba reads these when it is imported.
 os.environ |= {"NUMBA_CPU_NAME": target.kind().name, "NUMBA_CPU_FEATURES": target.kind().features}
 
 from numba import types
 
-from models.kernels import attention, draw, gate, int8, norm, rotary
+from models.kernels import attention, draw, gate, int8, multiply, norm, rotary
 from models.kernels.memory import BFLOAT16, FLOAT32, Cells
 from models.kernels.worker import Worker
 
@@ -35,6 +47,7 @@ _WORKERS: dict[Kernel, Worker] = {
     GATE: gate.worker_of,
     QUANTIZE: int8.quantizer_of,
     SCALE: int8.scaler_of,
+    MULTIPLY: multiply.worker_of,
     DRAW: draw.worker_of,
 }
 _CELLS = {

@@ -84,4 +84,9 @@ DRAW = Kernel("draw", ("scores", "noise_keys", "numbers", "most", "masks", "star
 at the byte of `masks` that `starts` [T] says in int64, -1 if it has none: a bit for each token that may be drawn, the
 lowest one first. `tokens` [T] are what is drawn, `best` [T] the largest score of those, in float32.
 """
-KERNELS = (ADD_NORM, ROTATE, ATTEND, GATE, QUANTIZE, SCALE, DRAW)
+OUTPUTS_AT_ONCE = 64
+MULTIPLY = Kernel("multiply", ("given", "weight", "out!"), "int tokens, int inputs, int outputs")
+"""`given` [tokens, inputs] in float32 by `weight` [outputs, inputs], which the form is of, into `out` [tokens, outputs]
+in float32. A row is `OUTPUTS_AT_ONCE` outputs.
+"""
+KERNELS = (ADD_NORM, ROTATE, ATTEND, GATE, QUANTIZE, SCALE, MULTIPLY, DRAW)

@@ -20,6 +20,7 @@ from models.kernels.vectors import (
     LANES,
     LONG,
     called,
+    four_joined,
     numbers_at,
     repeated,
     sixteen_joined,
@@ -32,39 +33,63 @@ AHEAD = 32
 """Values whose memory is being read before they are needed: `places` has so many more, wherever they are."""
 
 
-@intrinsic
-def four_by_four(_typing: Any, asked: Any, a: Any, b: Any, c: Any, d: Any, size: Any, scores: Any, longest: Any) -> Any:
-    """The products of four rows, which `asked` [4, size] is, with the rows `a` to `d`, into `scores` [4, longest]."""
+def _tile(rows: int, *, is_stream: bool) -> Any:
+    """Of so many rows and four others. `is_stream`: those are read from memory, one four after the other."""
 
-    def generated(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        asked, *keys, size, scores, longest = arguments
-        queries = [builder.gep(asked, [builder.mul(size, ir.Constant(LONG, number))]) for number in range(FOUR)]
-        whole = builder.and_(size, ir.Constant(LONG, -LANES))
+    @intrinsic
+    def multiply(_typing: Any, asked: Any, a: Any, b: Any, c: Any, d: Any, size: Any, scores: Any, longest: Any) -> Any:
+        """The products of the rows of `asked` [rows, size] with the rows `a` to `d`, into `scores` [rows, longest]."""
 
-        def sums(span: Any, shape: Any) -> list[Any]:
-            def body(at: Any, found: list[Any]) -> list[Any]:
-                theirs = [numbers_at(builder, key, at, shape, signature.args[1]) for key in keys]
-                ours = [numbers_at(builder, query, at, shape, signature.args[0]) for query in queries]
-                pairs = [(one, other) for one in ours for other in theirs]
-                return [called(builder, "fma", shape, *pair, one) for pair, one in zip(pairs, found, strict=True)]
+        def generated(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            asked, *keys, size, scores, longest = arguments
+            queries = [builder.gep(asked, [builder.mul(size, ir.Constant(LONG, number))]) for number in range(rows)]
+            whole = builder.and_(size, ir.Constant(LONG, -LANES))
+            later = builder.mul(size, ir.Constant(LONG, FOUR * signature.args[1].dtype.bitwidth // 8))
 
-            zero = ir.Constant(shape, None if shape is FLOATS else 0.0)
-            return repeated(builder, span, [zero] * (FOUR * FOUR), body)
+            def sums(span: Any, shape: Any) -> list[Any]:
+                def body(at: Any, found: list[Any]) -> list[Any]:
+                    if is_stream and shape is FLOATS:
+                        for key in keys:
+                            fetch(builder, builder.add(builder.ptrtoint(builder.gep(key, [at]), LONG), later))
+                    theirs = [numbers_at(builder, key, at, shape, signature.args[1]) for key in keys]
+                    ours = [numbers_at(builder, query, at, shape, signature.args[0]) for query in queries]
+                    pairs = [(one, other) for one in ours for other in theirs]
+                    return [called(builder, "fma", shape, *pair, one) for pair, one in zip(pairs, found, strict=True)]
 
-        lanes = sums((ir.Constant(LONG, 0), whole, LANES), FLOATS)
-        rest: Any = ir.Constant(FLOATS, ir.Undefined)
-        for number, one in enumerate(sums((whole, size, 1), FLOAT)):
-            rest = builder.insert_element(rest, one, ir.Constant(ir.IntType(32), number))
-        found = builder.fadd(sixteen_joined(builder, lanes), rest)
-        quarters = ir.VectorType(ir.IntType(32), FOUR)
-        for number in range(FOUR):
-            part = ir.Constant(quarters, list(range(FOUR * number, FOUR * (number + 1))))
-            four = builder.shuffle_vector(found, ir.Constant(FLOATS, ir.Undefined), part)
-            place = builder.gep(scores, [builder.mul(longest, ir.Constant(LONG, number))])
-            builder.store(four, builder.bitcast(place, four.type.as_pointer()), align=4)
-        return context.get_dummy_value()
+                zero = ir.Constant(shape, None if shape is FLOATS else 0.0)
+                return repeated(builder, span, [zero] * (rows * FOUR), body)
 
-    return types.void(asked, a, b, c, d, size, scores, longest), generated
+            lanes = sums((ir.Constant(LONG, 0), whole, LANES), FLOATS)
+            rest = sums((whole, size, 1), FLOAT)
+            for number, found in enumerate(_fours(builder, lanes, rest)):
+                place = builder.gep(scores, [builder.mul(longest, ir.Constant(LONG, number))])
+                builder.store(found, builder.bitcast(place, found.type.as_pointer()), align=4)
+            return context.get_dummy_value()
+
+        return types.void(asked, a, b, c, d, size, scores, longest), generated
+
+    return multiply
+
+
+def _fours(builder: Any, lanes: list[Any], rest: list[Any]) -> list[Any]:
+    """The sums of lanes and of what is left of them, as vectors of four."""
+    if len(lanes) == LANES:
+        whole = sixteen_joined(builder, lanes)
+    else:
+        whole = _vector(
+            builder, [one for at in range(0, len(lanes), FOUR) for one in four_joined(builder, lanes[at : at + FOUR])]
+        )
+    found = builder.fadd(whole, _vector(builder, rest))
+    word, undefined = ir.IntType(32), ir.Constant(found.type, ir.Undefined)
+    parts = [ir.Constant(ir.VectorType(word, FOUR), [*range(at, at + FOUR)]) for at in range(0, len(lanes), FOUR)]
+    return [builder.shuffle_vector(found, undefined, part) for part in parts]
+
+
+def _vector(builder: Any, numbers: list[Any]) -> Any:
+    found: Any = ir.Constant(ir.VectorType(FLOAT, len(numbers)), ir.Undefined)
+    for number, one in enumerate(numbers):
+        found = builder.insert_element(found, one, ir.Constant(ir.IntType(32), number))
+    return found
 
 
 @intrinsic
@@ -91,6 +116,10 @@ def fetch(builder: Any, address: Any) -> None:
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
     is_read, is_near, is_data = ir.Constant(flag, 0), ir.Constant(flag, 3), ir.Constant(flag, 1)
     builder.call(function, [builder.inttoptr(address, byte), is_read, is_near, is_data])
+
+
+four_by_four = _tile(4, is_stream=False)
+one_by_four, two_by_four, three_by_four, four_by_streamed = (_tile(number, is_stream=True) for number in (1, 2, 3, 4))
 
 
 def _adder(queries: int, vectors: int) -> Any:

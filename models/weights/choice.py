@@ -18,16 +18,15 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from models.machine import measurements
 from models.weights.forms import PLAIN, Kind, Products
-from models.weights.matrix import Matrix, column_major, matrix_of, product
+from models.weights.matrix import Matrix, Rows, column_major, matrix_of
 from models.weights.threads import computing_threads
 
 log = logging.getLogger(__name__)
@@ -51,6 +50,8 @@ _RULES = (ROWS, CLEARLY, PAYS, HOPELESS, _SLICE, _ROUNDS)
 Times = tuple[float, ...]
 """Seconds for each of `ROWS`."""
 Clock = Callable[[], float]
+Allowed = Mapping[torch.dtype, Sequence[Products]]
+"""The forms of each data type, the ones to prefer first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +65,26 @@ class FormChoice:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of a decoder. `layers` is how many it has, `vocabulary` the rows of its last matrix."""
+    """Of a decoder. `layers` is how many it has, `vocabulary` the rows of its last matrix, `dtype` that in which its
+    weights are stored.
+    """
 
     hidden: int
     inner: int
     layers: int
     vocabulary: int
+    dtype: torch.dtype = torch.float32
 
     @classmethod
     def of(cls, config: Any) -> Sizes | None:
         """None if a config of transformers does not have all of them as whole numbers."""
         text = config.get_text_config()
         names = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
-        sizes = [getattr(text, name, None) for name in names]
-        return cls(*sizes) if all(isinstance(one, int) and one > 0 for one in sizes) else None  # type: ignore[arg-type]
+        sizes = [one for name in names if isinstance(one := getattr(text, name, None), int) and one > 0]
+        if len(sizes) < len(names):
+            return None
+        hidden, inner, layers, vocabulary = sizes
+        return cls(hidden, inner, layers, vocabulary, config.dtype or torch.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,7 @@ class StepPart:
         found = torch.ones(rows, self.inputs, dtype=self.dtype)
         began = clock()
         for one in self.matrices:
-            found = product(found, one.parts, one.eight, None, LEAST, 0)
+            found = one.times(found)
         return self.times * (clock() - began)
 
 
@@ -119,17 +126,17 @@ def compared(*ways: Sequence[StepPart], clock: Clock = time.thread_time) -> list
     return [tuple(times) for times in found]
 
 
-def choose(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Products], threads: int = 0) -> FormChoice:
-    """The first of `dtypes` unless another is clearly faster, and the first of `allowed` unless another pays.
+def choose(sizes: Sizes, allowed: Allowed, threads: int = 0) -> FormChoice:
+    """The first data type unless another is clearly faster, and the first of its forms unless another pays.
 
     `threads`: that many; 0: all cores but one, or all if that is clearly faster. Takes some seconds once.
     """
-    key = f"{sizes}, {[*dtypes]}, {[*allowed]}, threads {threads} of {_cores()}, rules {_RULES}"
+    key = f"{sizes}, {dict(allowed)}, threads {threads} of {_cores()}, rules {_RULES}"
     try:
         dtype, layers, vocabulary, count = measurements.read(_SUBJECT)[key]
         chosen = FormChoice(getattr(torch, dtype), Products(Kind(layers), Kind(vocabulary)), int(count))
     except (KeyError, ValueError, TypeError, AttributeError):
-        chosen = _measured(sizes, dtypes, allowed, threads)
+        chosen = _measured(sizes, allowed, threads)
         products = chosen.products
         kept = [_name(chosen.dtype), products.layers.value, products.vocabulary.value, chosen.threads]
         measurements.keep(_SUBJECT, {key: kept})
@@ -137,12 +144,12 @@ def choose(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Produc
 
 
 @torch.inference_mode()
-def _measured(sizes: Sizes, dtypes: Sequence[torch.dtype], allowed: Sequence[Products], threads: int) -> FormChoice:
+def _measured(sizes: Sizes, allowed: Allowed, threads: int) -> FormChoice:
     with computing_threads(1):
-        measured = {dtype: _measure(sizes, dtype, allowed) for dtype in dtypes}
-        found = dict(zip(dtypes, compared(*(one.parts for one in measured.values())), strict=True))
-    best = dtypes[0]
-    for dtype in dtypes[1:]:
+        measured = {dtype: _measure(sizes, dtype, forms) for dtype, forms in allowed.items()}
+        found = dict(zip(measured, compared(*(one.parts for one in measured.values())), strict=True))
+    best, *others = measured
+    for dtype in others:
         if ratio(found[best], found[dtype]) >= CLEARLY:
             best = dtype
     count, why = (threads, "set") if threads else _fastest_threads(measured[best].parts)
@@ -207,21 +214,22 @@ def _have_the_same_bits(one: Products, other: Products) -> bool:
 
 def _parts(sizes: Sizes, dtype: torch.dtype, products: Products) -> list[StepPart]:
     rows = min(sizes.vocabulary, max(1, _SLICE // sizes.hidden))
-    mlp = [_filled(sizes.inner, sizes.hidden, dtype), _filled(sizes.hidden, sizes.inner, dtype)]
+    mlp = [(sizes.inner, sizes.hidden), (sizes.hidden, sizes.inner)]
     return [
-        _part(mlp, products.layers, _MLPS * sizes.layers),
-        _part([_filled(rows, sizes.hidden, dtype)], products.vocabulary, sizes.vocabulary / rows),
+        _part(mlp, products.layers, _MLPS * sizes.layers, dtype, sizes.dtype),
+        _part([(rows, sizes.hidden)], products.vocabulary, sizes.vocabulary / rows, dtype, sizes.dtype),
     ]
 
 
-def _part(weights: Sequence[Tensor], kind: Kind, times: float) -> StepPart:
-    dtype = weights[0].dtype
-    shaped = [column_major(weight) if kind is Kind.PLAIN else weight for weight in weights]
-    return StepPart([matrix_of(one, None, kind, dtype) for one in shaped], weights[0].shape[1], times, dtype)
-
-
-def _filled(outputs: int, inputs: int, dtype: torch.dtype) -> Tensor:
-    return torch.full((outputs, inputs), 0.01, dtype=dtype)
+def _part(
+    shapes: Sequence[tuple[int, int]], kind: Kind, times: float, dtype: torch.dtype, stored: torch.dtype
+) -> StepPart:
+    matrices = []
+    for shape in shapes:
+        weight = torch.full(shape, 0.01, dtype=stored if kind is Kind.STORED else dtype)
+        matrices.append(matrix_of(column_major(weight) if kind is Kind.PLAIN else weight, None, kind, dtype))
+        matrices[-1].rows = Rows(LEAST)
+    return StepPart(matrices, shapes[0][1], times, dtype)
 
 
 def ratio(before: Times, after: Times) -> float:

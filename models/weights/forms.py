@@ -9,6 +9,7 @@ from enum import StrEnum
 class Kind(StrEnum):
     PLAIN = "plain"
     PACKED = "packed"
+    STORED = "stored"
     INT8 = "int8"
     INT8_ONEDNN = "int8-onednn"
 

@@ -24,18 +24,9 @@ class ServedLinear(nn.Module):
         self.in_features, self.out_features = inputs, outputs
 
     @classmethod
-    def of(
-        cls,
-        weight: Tensor,
-        bias: Tensor | None,
-        kind: Kind,
-        dtype: torch.dtype,
-        *,
-        block: int = 0,
-        is_copy: bool = False,
-    ) -> ServedLinear:
+    def of(cls, weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtype) -> ServedLinear:
         """`weight` is [outputs, inputs]; see `matrix_of`."""
-        return cls(matrix_of(weight, bias, kind, dtype, block), weight.shape[1], weight.shape[0], is_copy=is_copy)
+        return cls(matrix_of(weight, bias, kind, dtype), weight.shape[1], weight.shape[0])
 
     def forward(self, given: Tensor) -> Tensor:
         """[..., inputs] -> [..., outputs]"""

@@ -21,6 +21,7 @@ from torch.nn.functional import linear, pad
 from models.machine.torchscript import compiled
 from models.weights.forms import Kind
 from models.weights.int8 import Int8Weight, int8_blocks, int8_product, onednn_int8_blocks
+from models.weights.stored import DTYPES, stored_product
 
 PACKABLE = (torch.float32, torch.bfloat16)
 _ROWS = 8
@@ -54,8 +55,8 @@ ANY_ROWS = Rows()
 
 @dataclass(slots=True)
 class Matrix:
-    """A `Weight` that scripts multiply by. `parts` is the weight, plain or packed, or of oneDNN's integers those of
-    `onednn_int8_blocks`; `eight` has those of FBGEMM, whose `integers` are so many. `rows` are set by rows.py.
+    """A `Weight` that scripts multiply by. `parts` is the weight, plain, packed or stored, or of oneDNN's integers
+    those of `onednn_int8_blocks`; `eight` has those of FBGEMM, whose `integers` are so many. `rows` are set by rows.py.
     """
 
     parts: list[Tensor]
@@ -63,6 +64,7 @@ class Matrix:
     eight: list[Int8Weight] = field(default_factory=list)
     integers: int = 0
     rows: Rows = ANY_ROWS
+    is_stored: bool = False
 
     @property
     def is_integer(self) -> bool:
@@ -73,7 +75,16 @@ class Matrix:
         tensors = self.parts if self.bias is None else [*self.parts, self.bias]
         return self.integers + sum(tensor.nbytes for tensor in tensors)
 
+    @property
+    def has_one_way(self) -> bool:
+        """Whether the product of a row never depends on others: sums of integers are exact, and those of a kernel
+        written down.
+        """
+        return self.is_integer or self.is_stored
+
     def times(self, given: Tensor) -> Tensor:
+        if self.is_stored:
+            return stored_product(given.contiguous(), self.parts[0], self.bias)
         found: Tensor = scripted_product(given, self.parts, self.eight, self.bias, *self.rows)
         return found
 
@@ -88,6 +99,9 @@ def matrix_of(weight: Tensor, bias: Tensor | None, kind: Kind, dtype: torch.dtyp
             return Matrix([weight.to(dtype)], bias)
         case Kind.PACKED:
             return Matrix([prepack(weight.to(dtype))], bias)
+        case Kind.STORED:
+            its = weight.dtype if weight.dtype in DTYPES else dtype
+            return Matrix([weight.to(its, memory_format=torch.contiguous_format, copy=True)], bias, is_stored=True)
         case Kind.INT8_ONEDNN:
             return Matrix(onednn_int8_blocks(weight, block), bias)
         case Kind.INT8:

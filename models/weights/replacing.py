@@ -13,7 +13,7 @@ from models.weights.embedding import NarrowEmbedding, keep_narrow
 from models.weights.forms import Kind, Products
 from models.weights.int8 import VOCABULARY_BLOCK
 from models.weights.layer import JoinedLinear, ServedLinear, joined
-from models.weights.matrix import Matrix, column_major
+from models.weights.matrix import Matrix, column_major, matrix_of
 
 TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Layers of one module that are given the same tensor."""
@@ -36,10 +36,12 @@ def replace_layers(model: Any, products: Products, dtype: torch.dtype) -> None:
     if products.vocabulary is not Kind.PLAIN and is_linear(head):
         name = next(name for name, module in model.named_modules() if module is head)
         block, whole = VOCABULARY_BLOCK, weight_and_bias(head)
-        made = ServedLinear.of(*whole, products.vocabulary, dtype, block=block, is_copy=is_tied)
-        put(model, name, made)
+        matrix = matrix_of(*whole, products.vocabulary, dtype, block)
+        put(model, name, ServedLinear(matrix, whole[0].shape[1], len(whole[0]), is_copy=is_tied))
         if not isinstance(model, LlamaDecoder):  # whose weights are copies
             _release_files(model)
+        if products.vocabulary is Kind.STORED and is_tied:
+            embedding.weight = nn.Parameter(matrix.parts[0], requires_grad=False)  # one for both
     elif is_tied and model.dtype is not dtype:
         model.to(dtype)
     if model.dtype is dtype:
@@ -118,15 +120,30 @@ def weight_and_bias(layer: Any) -> tuple[Tensor, Tensor | None]:
 
 def has_integer_layers(model: Any) -> bool:
     """Other layers than the last one."""
+    return any(one.is_integer for one in _matrices(model))
+
+
+def has_narrow_layers(model: Any) -> bool:
+    """Other layers than the last one whose weights are integers, or bfloat16 that multiplies float32."""
+    return any(one.is_integer or (one.is_stored and one.parts[0].dtype is torch.bfloat16) for one in _matrices(model))
+
+
+def has_stored_layers(model: Any) -> bool:
+    return any(one.is_stored for one in _matrices(model))
+
+
+def _matrices(model: Any) -> list[Matrix]:
     head = model.get_output_embeddings()
-    return any(isinstance(one.matrix, Matrix) and one.matrix.is_integer and one is not head for one in served(model))
+    return [one.matrix for one in served(model) if isinstance(one.matrix, Matrix) and one is not head]
 
 
 def held_bytes(model: Any) -> int:
     """Of all weights and buffers in memory, in the forms in which they are kept."""
     tensors = {one.data_ptr(): one.nbytes for one in model.state_dict().values() if one.numel()}
-    narrow = sum(one.weight.nbytes for one in model.modules() if isinstance(one, NarrowEmbedding))
-    return sum(tensors.values()) + narrow + sum(one.matrix.nbytes for one in served(model))
+    tensors |= {one.weight.data_ptr(): one.weight.nbytes for one in model.modules() if isinstance(one, NarrowEmbedding)}
+    for shared in (one.matrix for one in served(model) if isinstance(one.matrix, Matrix) and one.matrix.is_stored):
+        tensors.pop(shared.parts[0].data_ptr(), None)
+    return sum(tensors.values()) + sum(one.matrix.nbytes for one in served(model))
 
 
 def served(model: Any) -> Iterator[ServedLinear]:

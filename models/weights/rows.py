@@ -5,7 +5,7 @@ of some shapes otherwise, in float32 and in bfloat16, and MKL the last one to th
 and on the threads. So it is tried at load with the model's own weights, once for a machine and a shape: every number of
 rows with which some row has other bits is avoided by rows that nobody reads. Where no such limit is found, rows are
 multiplied in parts of `PART`.
-Products of integers need neither: their sums are exact.
+Products of integers and of stored weights need neither.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _alone = threading.Lock()
 
 def rows_of(matrices: Iterable[Matrix], threads: Sequence[int] = (1,)) -> Rows:
     """Those with which all of `matrices` compute each row in one way, by any of the numbers of `threads`."""
-    floating = [one for one in matrices if not one.is_integer and one.parts[0].device.type == "cpu"]
+    floating = [one for one in matrices if not one.has_one_way and one.parts[0].device.type == "cpu"]
     if not floating:
         return Rows()
     # A thread of its own, with which those end that OpenMP makes for it (models/checkpoints/loading.py, `_load`).

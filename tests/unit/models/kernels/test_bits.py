@@ -8,7 +8,7 @@ import torch
 
 from models.kernels.schemas import NumberForm
 
-BITS = "093343af22a710fed78551a5b3bd43bfed6b449a3e6462c0b6ea46fe4bf4b3fa"
+BITS = "ab46e70475f8e47719438dd59a81c57226ca4a790244c7a71bf1fba1e2738d60"
 """Of what kernels make of `given`. Other bits are other arithmetic: who changes them changes the version that
 models/checkpoints/arithmetic.py makes of it.
 """
@@ -58,6 +58,11 @@ def computed(form, queries, size, tokens=21):
         gated = torch.empty(tokens, size // 2, dtype=rows)
         kernels.gate(added, gated, tokens, 1, form, size // 2, is_gelu)
         yield gated
+
+    wide = 16 * size
+    weight, found = given(70, wide).to(rows), torch.empty(tokens, 70)
+    kernels.multiply(given(tokens, wide), weight, found, 2, 1, form, tokens, wide, 70)
+    yield found
 
 
 def test_its_bits_are_those_of_every_machine(kernels):

@@ -44,6 +44,8 @@ FORMS = {
     "float32 packed": (Products(Kind.PACKED, Kind.PACKED), FLOAT32),
     "bfloat16": (Products(), BFLOAT16),
     "bfloat16 packed": (Products(Kind.PACKED, Kind.PACKED), BFLOAT16),
+    "stored": (Products(Kind.STORED, Kind.STORED), FLOAT32),
+    "stored, bfloat16": (Products(Kind.STORED, Kind.STORED), FLOAT32),
     "int8": (Products(Kind.INT8, Kind.INT8), FLOAT32),
     "int8 by oneDNN": (Products(Kind.INT8_ONEDNN, Kind.INT8_ONEDNN), FLOAT32),
     "int8 vocabulary, float32": (Products(Kind.PLAIN, Kind.INT8), FLOAT32),
@@ -86,8 +88,9 @@ def in_form(family: str, name: str) -> Checkpoint:
         sizes["head_dim"] = 160
         sizes["num_key_value_heads"] = 2
     made = tiny.checkpoint(kind=family, **(ARCHITECTURES[family] | sizes))
+    stored = BFLOAT16 if name == "stored, bfloat16" else dtype
     try:
-        replace_layers(made.model.to(dtype), products, dtype)
+        replace_layers(made.model.to(stored), products, dtype)
     except (RuntimeError, AttributeError) as error:
         pytest.skip(f"this CPU or torch has no such products: {error}")
     return made
@@ -146,7 +149,7 @@ def test_logits_are_bit_for_bit_those_of_any_schedule(
 
 
 @pytest.mark.parametrize(("family", "by_kernels"), [("llama", True), ("llama", False), ("phi3", False)])
-@pytest.mark.parametrize("name", ["float32", "bfloat16 packed", "int8"])
+@pytest.mark.parametrize("name", ["float32", "bfloat16 packed", "stored, bfloat16", "int8"])
 def test_adapters_change_nothing_but_their_own_answers(
     name: str, family: str, by_kernels: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

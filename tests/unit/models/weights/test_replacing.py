@@ -11,11 +11,13 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from models.served.checkpoint_report import _parameters
 from models.weights import Kind, Products, replace_layers
-from models.weights.embedding import NarrowEmbedding
+from models.weights.embedding import NarrowEmbedding, leave_embedding_in_file
 from models.weights.int8 import why_not
 from models.weights.matrix import prepack
 from models.weights.replacing import held_bytes, is_linear, served
+from models.weights.stored import why_not as stored_why_not
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
 
@@ -28,12 +30,14 @@ FAMILIES = {
     "olmo2": ("olmo2", {}),
     "qwen3_moe": ("qwen3_moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}),
 }
-NEAR = {Kind.PACKED: 1e-4, Kind.INT8: 0.1}
+NEAR = {Kind.PACKED: 1e-4, Kind.STORED: 1e-4, Kind.INT8: 0.1}
 
 
 @pytest.fixture(params=list(NEAR))
 def kind(request: pytest.FixtureRequest) -> Kind:
     if request.param is Kind.INT8 and (reason := why_not(CPU)):
+        pytest.skip(reason)
+    if request.param is Kind.STORED and (reason := stored_why_not(torch.float32)):
         pytest.skip(reason)
     if request.param is Kind.PACKED:
         try:
@@ -91,6 +95,19 @@ def test_a_narrow_checkpoint_computes_what_its_widened_weights_do(family: str, t
     assert torch.equal(logits(narrow), logits(wide))
     assert held_bytes(narrow) < held_bytes(wide)
     assert any(isinstance(module, NarrowEmbedding) for module in narrow.modules())
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text"])
+def test_stored_weights_are_in_memory_once(family: str, tmp_path: Path) -> None:
+    if reason := stored_why_not(torch.bfloat16):
+        pytest.skip(reason)
+    model = tiny.model(family, **ARCHITECTURES[family], tie_word_embeddings=True).to(torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    held, parameters = held_bytes(model), sum(one.numel() for one in model.parameters())
+    replace_layers(model, Products(Kind.STORED, Kind.STORED), torch.float32)
+    assert not leave_embedding_in_file(model, tmp_path), "the vocabulary's matrix is the embedding"
+    assert held_bytes(model) - held == 2 * sum(one.numel() for one in model.parameters()), "norms alone are widened"
+    assert _parameters(model) == parameters
 
 
 def test_a_tied_vocabulary_that_stays_plain_is_widened_with_the_embedding(kind: Kind) -> None:
