@@ -34,8 +34,8 @@ class ModelSettings(BaseSettings):
     )
     products: Literal["auto", "plain", "packed", "stored"] = Field(
         "auto",
-        description="form of the weights on a CPU: `packed` for oneDNN, `stored` for Parley's own kernel, or `plain`; "
-        "`auto`: the fastest one, which is measured",
+        description="form of the weights on a CPU: `packed` for oneDNN, `stored`, or `plain`; `auto`: the fastest, "
+        "which is measured",
     )
     trust_remote_code: bool = Field(False, description="allow Python code in a checkpoint")
     threads: int = Field(
