@@ -15,7 +15,7 @@ from torch.nn.functional import embedding
 from models.compute.cache import PAGE_SIZE
 from models.compute.forward import Forward
 from models.kernels.schemas import NORMED, NOTHING, PLAIN, NumberForm
-from models.weights.int8 import Int8Weight, block_count, block_sums
+from models.weights.int8 import block_count, block_sums
 from models.weights.matrix import product
 from models.weights.stored import stored_product
 
@@ -158,39 +158,44 @@ class KernelForward(Forward):
         )  # fmt: skip
 
     def multiply(self, given: Tensor, matrix: int) -> Tensor:
-        """See `product`; integers are made by kernels."""
+        """See `product`."""
         parts, eight, bias = self.parts[matrix], self.eights[matrix], self.biases[matrix]
         if self.is_stored[matrix]:
             return stored_product(given, parts[0], bias)
         if len(parts) == 1:
             return product(given, parts, eight, bias, self.least, self.most)
-        rows, size = given.size(0), given.size(1)
-        is_integer = len(eight) == 0
+        rows, size, is_integer = given.size(0), given.size(1), len(eight) == 0
         scales = torch.empty([rows])
         quants = torch.empty([rows, size], dtype=torch.int8 if is_integer else torch.float32)
         grain = 1 + 16384 // size
         torch.ops.parley.quantize(given.to(torch.float32), quants, scales, rows, grain, 0, size, int(is_integer))
-        count = block_count(parts, eight)
-        found = block_sums(quants, parts, eight, count - 1)
-        if count > 1:
-            found = self.all_sums(found, count, quants, parts, eight)
-        outputs = found.size(1)
-        added = self.nothing if bias is None else bias.to(torch.float32)
-        torch.ops.parley.scale(found, scales, added, rows, 1 + 32768 // outputs, 0, outputs, int(bias is not None))
-        return found.to(self.dtype)
+        return self.scaled(quants, scales, matrix).to(self.dtype)
 
-    def all_sums(
-        self, last: Tensor, count: int, quants: Tensor, parts: list[Tensor], eight: list[Int8Weight]
-    ) -> Tensor:
-        """The sums of all blocks, of which `last` is the last one: all others are alike."""
-        found = block_sums(quants, parts, eight, 0)
-        width = found.size(1)
-        whole = self.room_for(quants.size(0), width * (count - 1) + last.size(1))
-        whole.narrow(1, 0, width).copy_(found)
-        whole.narrow(1, width * (count - 1), last.size(1)).copy_(last)
-        for block in range(1, count - 1):
-            whole.narrow(1, width * block, width).copy_(block_sums(quants, parts, eight, block))
+    def scaled(self, quants: Tensor, scales: Tensor, matrix: int) -> Tensor:
+        """The sums of all blocks by their rows' `scales`, with the bias. All blocks but the last one are alike."""
+        parts, eight, bias = self.parts[matrix], self.eights[matrix], self.biases[matrix]
+        count, added = block_count(parts, eight), self.nothing if bias is None else bias.to(torch.float32)
+        rows, last = quants.size(0), block_sums(quants, parts, eight, count - 1)
+        width = last.size(1)
+        if count == 1:
+            whole = torch.empty([rows, width])
+        else:
+            found = block_sums(quants, parts, eight, 0)
+            whole = self.room_for(rows, found.size(1) * (count - 1) + width)
+            self.scale_into(found, scales, added, whole, 0)
+            for block in range(1, count - 1):
+                found = block_sums(quants, parts, eight, block)
+                self.scale_into(found, scales, added, whole, block * found.size(1))
+        self.scale_into(last, scales, added, whole, whole.size(1) - width)
         return whole
+
+    def scale_into(self, found: Tensor, scales: Tensor, bias: Tensor, whole: Tensor, first: int) -> None:
+        """Write the sums `found` of a block as the columns of `whole` from `first` on."""
+        rows, outputs = found.size(0), found.size(1)
+        torch.ops.parley.scale(
+            found, scales, bias, whole, rows, 1 + 32768 // outputs, 0,
+            outputs, first, whole.size(1), int(bias.numel() > 0),
+        )  # fmt: skip
 
     def room_for(self, rows: int, outputs: int) -> Tensor:
         size = rows * outputs

@@ -14,7 +14,7 @@ from models.kernels.sums import largest
 from models.kernels.worker import SIGNATURE, alone
 
 _GIVEN, _QUANTS, _SCALES, _, _, _, _SIZE, _IS_INTEGER = range(8)
-_FOUND, _FOUND_SCALES, _BIAS, _, _, _, _OUTPUTS, _HAS_BIAS = range(8)
+_FOUND, _FOUND_SCALES, _BIAS, _OUT, _, _, _, _OUTPUTS, _FIRST, _WIDTH, _HAS_BIAS = range(11)
 _LARGEST, _LEAST = 127.0, 1e-32
 
 
@@ -45,14 +45,16 @@ def scaler_of(_cells: Cells, _cache: Cells) -> Function:
     @njit(SIGNATURE, **alone())
     def worker(begin: int, end: int, stack: int) -> None:
         values = int64_at(stack)
-        outputs, bias = values[_OUTPUTS], float32_at(values[_BIAS])
+        outputs, first = values[_OUTPUTS], values[_FIRST]
+        bias = float32_at(values[_BIAS] + first * 4)
         for row in range(begin, end):
             found, scale = float32_at(values[_FOUND] + row * outputs * 4), float32_at(values[_FOUND_SCALES])[row]
+            out = float32_at(values[_OUT] + (row * values[_WIDTH] + first) * 4)
             if values[_HAS_BIAS]:
                 for i in range(outputs):
-                    found[i] = found[i] * scale + bias[i]
+                    out[i] = found[i] * scale + bias[i]
             else:
                 for i in range(outputs):
-                    found[i] *= scale
+                    out[i] = found[i] * scale
 
     return worker

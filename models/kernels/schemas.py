@@ -76,8 +76,10 @@ GATE = Kernel("gate", ("given", "out!"), "int inner, int is_gelu")
 """`given` [T, 2 * inner], `out` [T, inner]. `is_gelu`: its approximation by tanh, instead of SiLU."""
 QUANTIZE = Kernel("quantize", ("given", "quants!", "scales!"), "int size, int is_integer")
 """`given` [T, size] and `scales` [T] in float32, `quants` [T, size] in int8 or, for FBGEMM, in float32."""
-SCALE = Kernel("scale", ("found!", "scales", "bias"), "int outputs, int has_bias")
-"""`found` [T, outputs] by `scales` [T], plus `bias` [outputs]; all in float32."""
+SCALE = Kernel("scale", ("found", "scales", "bias", "out!"), "int outputs, int first, int width, int has_bias")
+"""`found` [T, outputs] by `scales` [T], plus `bias` [width], into the columns of `out` [T, width] from `first` on; all
+in float32.
+"""
 DRAW = Kernel("draw", ("scores", "noise_keys", "numbers", "most", "masks", "starts", "tokens!", "best!"), "int width")
 """`scores` [T, width]. For each row, the two `noise_keys` of its token [T, 2] and the `most` tokens that it keeps [T],
 0 for all, in int64; its temperature, 0 for the largest score, its top_p and min_p in `numbers` [T, 3]. Its mask starts

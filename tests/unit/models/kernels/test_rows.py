@@ -110,8 +110,12 @@ def test_a_product_of_integers_has_the_bits_of_torch(kernels, chance, has_bias):
     quants, scales = torch.empty(5, 64), torch.empty(5)
     kernels.quantize(given, quants, scales, 5, 1, 0, 64, 0)
     found = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(quants, 1.0, 128, weight[0])
-    kernels.scale(found, scales, torch.empty(0) if bias is None else bias, 5, 1, 0, 33, int(has_bias))
-    assert torch.equal(found, int8_product(given, [], weight, bias))
+    wide, added = torch.full((5, 40), 7.0), torch.empty(0)
+    if bias is not None:
+        added = torch.cat([torch.zeros(4), bias, torch.zeros(3)])
+    kernels.scale(found, scales, added, wide, 5, 1, 0, 33, 4, 40, int(has_bias))
+    assert torch.equal(wide[:, 4:37], int8_product(given, [], weight, bias))
+    assert torch.equal(wide[:, [*range(4), *range(37, 40)]], torch.full((5, 7), 7.0))
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
