@@ -111,7 +111,7 @@ async def _tells_the_end_behind_the_commit(answer: AnswerLog, *events: TokenEven
     async def later() -> None:
         await asyncio.sleep(1.0)
         with suppress(LostError):
-            await answer.beside.send(answer._now(), *events)
+            await _TOLD(answer, *events)
 
     if any(one.is_end for one in events):
         answer.telling = asyncio.ensure_future(later())  # type: ignore[attr-defined]
@@ -168,7 +168,7 @@ MUTANTS: dict[str, Mutant] = {
         _Asked, "passed", property(lambda asked: asked._passed), foreign_storm, hint=3
     ),
     "a next owner does not send again what its predecessor may not have sent": Mutant(
-        Beside, "send", _owes_nothing, foreign_storm, hint=17
+        Beside, "send", _owes_nothing, foreign_storm, hint=6
     ),
     "a request is committed before its records of tokens are delivered": Mutant(
         AnswerLog, "send_beside", _tells_the_end_behind_the_commit, foreign_storm, hint=1
