@@ -135,6 +135,8 @@ class Broker:
         """How likely a call is to fail, before or after it has taken effect."""
         self.late: dict[str, float] = {}
         """Most seconds by which a topic's records reach workers late."""
+        self.held: dict[str, float] = {}
+        """The time before which a topic's records reach no worker."""
 
     def log(self, at: TopicPartition) -> Log:
         return self.logs[at]

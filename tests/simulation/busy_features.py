@@ -8,11 +8,14 @@ model that fails does so in one process. So an answer that a later request ends 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 from tests.simulation.faults import FAULTS, Fault, expire_log, inflict_some, suspend
 from tests.simulation.load import Load
 from tests.simulation.scenario import Conditions, Simulation
+from tests.simulation.sleeping import busy_storm
+from tests.simulation.storms import guarded_storm, killed_as_it_decides, routed_storm
 
 WORDS = ("steer", "reject", "interrupt", "rollback")
 _DAY_S = 86_400.0
@@ -51,7 +54,22 @@ def busy_features_storm(seed: int) -> Simulation:
     return _storm(seed, *(one for one in features if chance.random() < 0.5))
 
 
-def _storm(seed: int, *features: str) -> Simulation:
+def deciding_storm(seed: int) -> Simulation:
+    """An owner dies as soon as an answer's plan says that it has ended, or goes on otherwise."""
+    kinds: tuple[tuple[Callable[[int], Simulation], str], ...] = (
+        (routed_storm, "from_index"),
+        (busy_fallback_storm, "from_index"),
+        (guarded_storm, "filtered"),
+        (busy_guard_storm, "filtered"),
+        (busy_best_of_storm, "chosen"),
+        (busy_storm, "rolled_back"),
+    )
+    make, field = kinds[seed % len(kinds)]
+    return killed_as_it_decides(make, field)(seed)
+
+
+def _storm(seed: int, *features: str, word: str | None = None) -> Simulation:
+    """`word`: no other one is among the requests."""
     chance = random.Random(f"busy {' '.join(features)} {seed}")
     sleeps = "tools" in features and chance.random() < 0.3
     conditions = Conditions(
@@ -59,7 +77,7 @@ def _storm(seed: int, *features: str) -> Simulation:
         sweep_s=chance.choice((0.3, 3.0)),
         skew=chance.random() < 0.3,
         sleeps_after_s=chance.choice((0.4, 1.5)) if sleeps else None,
-        rounds=chance.choice((1, 2, 32)),
+        rounds=32 if word == "reject" else chance.choice((1, 2, 32)),  # as in rejecting_storm
         moderated="guard" in features,
         pii="mask" if "guard" in features and chance.random() < 0.3 else "off",
         routed="cache" in features or "fallback" in features,
@@ -75,7 +93,8 @@ def _storm(seed: int, *features: str) -> Simulation:
         erases=chance.choice((0.0, 0.0, 0.2)),
         deadly=chance.choice((0.0, 0.0, 0.1)),
         busy=0.6,
-        busy_words=chance.choice(((chance.choice(WORDS),), WORDS)),
+        busy_words=(word,) if word else chance.choice(((chance.choice(WORDS),), WORDS)),
+        busy_lasts=word == "reject",
     )
     if "tools" in features:
         load = replace(load, tools=0.7, tools_late_s=(0.0, 0.5, 1.5))

@@ -155,7 +155,7 @@ class Feed:
         self._fetching = False
         if self._closed:
             return
-        if not self._process.link_up:
+        if not self._process.link_up or self._world.now < self._process.broker.held.get(self._topic, 0.0):
             self._fetching = True
             self._world.after(0.1, self._fetch)
             return

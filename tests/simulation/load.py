@@ -83,6 +83,8 @@ class Load:
     busy: float = 0.0
     """Share of requests with a word of `while_busy`; of the others a third would speak for ever until one ends them."""
     busy_words: tuple[str, ...] = ("reject", "interrupt", "rollback")
+    busy_lasts: bool = False
+    """The third ends by itself instead, after long: behind it is answered what had to be rejected."""
     best_of: float = 0.0
     """Share of requests of whose answers the best is wanted; those that call tools over Kafka cannot be."""
     forks: float = 0.0
@@ -106,7 +108,7 @@ class Sending:
         for number, ((user, conversation), at) in enumerate(self._last_at.items(), start=900):
             ends = {"while_busy": self.random.choice(("interrupt", "rollback")), "conversation_id": conversation}
             request = {"request_id": f"r{number}", "user_id": user, "prompt": f"question {number}", "max_tokens": 3}
-            late_s = self.random.choice((2.0, 10.0))
+            late_s = 25.0 if self.load.busy_lasts else self.random.choice((2.0, 10.0))
             self.after(at + late_s, partial(self.send, "requests", user, {**request, **ends}))
             self.simulation.keep_running(at + late_s + _LATEST_S)
 
@@ -284,7 +286,7 @@ class Sending:
             return {}
         if self._drawn(self.load.busy):
             return {"while_busy": self.random.choice(self.load.busy_words)}
-        return {"max_tokens": 100_000} if self.random.random() < 1 / 3 else {}
+        return {"max_tokens": 150 if self.load.busy_lasts else 100_000} if self.random.random() < 1 / 3 else {}
 
     def _candidates_of(self, request: dict[str, object]) -> dict[str, object]:
         may_have = "tool_mode" not in request and "agent" not in request

@@ -7,6 +7,7 @@ at once, and others are asked meanwhile.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 
 from app.policy.agents import AgentRules
@@ -127,14 +128,24 @@ def busy_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
     for ever: only a later request ends them, so one that does nothing is seen by what is lost. Some call tools, some
     sleep, and many are parked, because partitions hold few in memory.
     """
-    chance = random.Random(f"busy {seed}")
+    return _busy(seed, faults, random.Random(f"busy {seed}"))
+
+
+def rejecting_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """The same, with no other word than `reject`, and without parked requests: one that is read while an earlier one is
+    parked is not rejected.
+    """
+    return _busy(seed, faults, random.Random(f"rejecting {seed}"), rejects=True)
+
+
+def _busy(seed: int, faults: tuple[Fault, ...], chance: random.Random, *, rejects: bool = False) -> Simulation:
     sleeps = chance.random() < 0.5
     conditions = Conditions(
         ttl_s=30 * _DAY_S,
         skew=chance.random() < 0.5,
         sweep_s=chance.choice((0.3, 3.0)),
         sleeps_after_s=chance.choice((0.05, 0.4, 1.5)) if sleeps else None,
-        rounds=chance.choice((1, 2, 32)),
+        rounds=32 if rejects else chance.choice((1, 2, 32)),
     )
     load = Load(
         requests=6 + seed % 8,
@@ -155,6 +166,8 @@ def busy_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
         timers_s=(0.3, 1.0, 4.0),
         busy=0.5,
     )
+    if rejects:
+        load = replace(load, busy_words=("reject",), busy_lasts=True)
     return _beset(seed, load, faults, conditions, chance)
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+from aiokafka import TopicPartition
+
 from app.delivery.commits.commit import Waiting
 from app.delivery.partition import State
+from app.wire.codec import decode
+from app.wire.event import PLAN, TokenEvent
 from tables.records import Table
 from tests.simulation.faults import (
     FAULTS,
@@ -385,6 +391,32 @@ def mixed_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire
     simulation = Simulation(seed, workers=2 + seed % 2, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     inflict_some(simulation, faults)
     return simulation
+
+
+def killed_as_it_decides(make: Callable[[int], Simulation], field: str) -> Callable[[int], Simulation]:
+    """The same storms; and as soon as an answer's plan has the field, its owner dies."""
+
+    def with_kills(seed: int) -> Simulation:
+        simulation = make(seed)
+        read = Counter[int]()
+
+        def look(number: int) -> None:
+            log = simulation.broker.log(TopicPartition("tokens", number))
+            begin, read[number] = read[number], log.end
+            new = [entry for entry in log.entries if entry.offset >= begin and entry.value]
+            notices = [decode(TokenEvent, entry.value or b"", entry.headers).notice for entry in new]
+            if any(one is not None and one.code == PLAN and (one.details or {}).get(field) for one in notices):
+                for process in simulation.alive:
+                    if any(one.number == number for one in process.partitions):
+                        process.kill()
+                        simulation.world.after(0.5, partial(simulation.start_again, process.name))
+
+        for number in range(simulation.partitions):
+            look_soon = partial(simulation.world.after, 0.0, partial(look, number))
+            simulation.broker.log(TopicPartition("tokens", number)).readers.append(look_soon)
+        return simulation
+
+    return with_kills
 
 
 def _is_sweep(entry: Waiting) -> bool:

@@ -21,7 +21,8 @@ from tables.records import Table
 from tests.faults.load import TOOLS
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.process import Process
-from tests.simulation.sleeping import busy_storm
+from tests.simulation.sleeping import busy_storm, rejecting_storm
+from tests.simulation.storms import killed_as_it_decides
 from tests.simulation.test_sleeping import SLEEPS, Waits
 from tests.simulation.world import LivelockError
 
@@ -255,16 +256,18 @@ async def _answers_alone(_order: ConversationOrder, inflight: Any, answer: Any) 
 
 
 MUTANTS: dict[str, Mutant] = {
-    "nothing is rejected": Mutant(busy, "_is_rejected", lambda *_: False, busy_storm, hint=55),
+    "nothing is rejected": Mutant(busy, "_is_rejected", lambda *_: False, rejecting_storm),
     "everything is rejected": Mutant(busy, "_is_rejected", lambda *_: True, busy_storm, hint=2),
     "what runs goes on": Mutant(ConversationOrder, "_end_lane", _ends_none, busy_storm, hint=4),
     "what sleeps goes on": Mutant(ConversationOrder, "_end_sleepers", _ends_none, busy_storm),
     "what sleeps is not ended first": Mutant(ConversationOrder, "answer_in_turn", _answers_alone, busy_storm, hint=2),
-    "what is parked before goes on": Mutant(ConversationOrder, "_meet_parked", _ends_none, busy_storm, hint=1),
+    "what is parked before goes on": Mutant(ConversationOrder, "_meet_parked", _ends_none, busy_storm, hint=9),
     "what is rolled back is remembered": Mutant(Run, "stores", property(_is_stored), busy_storm),
-    "a successor forgets that it is rolled back": Mutant(recovery, "with_notice", _forgets_back, busy_storm, hint=53),
+    "a successor forgets that it is rolled back": Mutant(
+        recovery, "with_notice", _forgets_back, killed_as_it_decides(busy_storm, "rolled_back"), hint=1
+    ),
     "nobody is told": Mutant(ConversationOrder, "_end", _ends_as_it_is, busy_storm, hint=9),
-    "nothing counts as parked": Mutant(OpenRecords, "is_parked", lambda *_: False, busy_storm, hint=1),
+    "nothing counts as parked": Mutant(OpenRecords, "is_parked", lambda *_: False, busy_storm, hint=9),
 }
 
 

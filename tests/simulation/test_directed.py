@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError
 
 from agents.tool_results import ToolResults
 from app.delivery import open_records
+from app.features.cache.stage import Cached
 from app.policy.file import CacheRules, Fallback, ModelSpec, Policy, PriceRule, Route
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
@@ -19,13 +22,16 @@ from app.wire.usage import UsageWindow
 from models.interface import fair_slots
 from models.interface.fair_slots import payers_of
 from models.interface.generation import FinishReason
+from tables.records import Table
 from tests.faults.load import TOOLS
 from tests.simulation.broker import Entry
+from tests.simulation.process import Process
 from tests.simulation.scenario import PLAIN, Conditions, Load, Simulation
 
 TO_SMALL = Policy(models={"small": ModelSpec(path="demo")}, routes=(Route(name="r", model="small"),))
 PRICED = Policy(cache=CacheRules(ttl_s=30), prices={"*": PriceRule(prompt=1.0, answer=1.0)})
 SEED = 5
+_WATCHED_S = 40.0
 WAITING = {"tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": 2000}
 
 
@@ -39,7 +45,8 @@ class Course:
 
         self.simulation = Alone(seed, load=Load(requests=0), conditions=conditions)
         assert seed != SEED or self.simulation.settings().max_in_flight > 1
-        self.simulation.keep_running(40)
+        self.simulation.keep_running(_WATCHED_S)
+        self.killed = 0
 
     def send(self, at: float, topic: str = "requests", user: str = "u", **fields: Any) -> None:
         record = json.dumps({"user_id": user, **fields}).encode()
@@ -47,6 +54,26 @@ class Course:
 
     def after(self, at: float, happens: Callable[[], None]) -> None:
         self.simulation.world.after(at, happens)
+
+    def kill_at(self, is_there: Callable[[Any, Process], bool], back_s: float = 0.5) -> None:
+        """Kill the owner as soon as it is there, once; it comes back with its data."""
+
+        def watch() -> None:
+            owners = (one for one in self.simulation.alive if one.partitions and one.partitions[0]._ownership)
+            owner = next((one for one in owners if is_there(self, one)), None)
+            if owner is None:
+                if self.simulation.world.now < self.simulation.began + _WATCHED_S:
+                    self.after(0.0002, watch)
+                return
+            self.killed += 1
+            owner.kill()
+            self.after(back_s, partial(self.simulation.start_again, owner.name))
+
+        self.after(1.0, watch)
+
+    def committed(self, table: Table) -> dict[bytes, bytes | None]:
+        log = self.simulation.broker.log(TopicPartition(f"parley-{table.value}-changelog", 0))
+        return {entry.key or b"": entry.value for entry in log.entries if entry.visible}
 
     def take_small_away(self) -> None:
         """The worker serves the model `small` no longer."""
@@ -94,6 +121,12 @@ def test_an_answer_whose_repeat_breaks_off_goes_on_and_is_charged() -> None:
     newest = {one.window_start: one for one in sorted(usage, key=lambda one: one.revision)}
     assert sum(one.cached_requests for one in newest.values()) == 0
     assert sum(one.cost for one in newest.values()) == pytest.approx(paid / 1000)
+
+
+def test_one_that_stays_free_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cached, "_paid", lambda _, job, then: then(job))
+    with pytest.raises(AssertionError):
+        test_an_answer_whose_repeat_breaks_off_goes_on_and_is_charged()
 
 
 @pytest.mark.parametrize("chain", [(), ("small", "default")])

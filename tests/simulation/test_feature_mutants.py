@@ -18,7 +18,7 @@ from app.delivery.accepted import Former
 from app.delivery.resume import recovery
 from app.delivery.resume.answer_log import AnswerLog
 from app.features.cache import recordings
-from app.features.cache.recordings import Recording, ResponseCache
+from app.features.cache.recordings import Recording
 from app.features.cache.stage import Cached
 from app.features.guard import masking, sentences
 from app.features.guard.masking import Masked
@@ -35,6 +35,7 @@ from tests.simulation.deletions import recalling_deletions
 from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.storms import (
     guarded_storm,
+    killed_as_it_decides,
     mixed_storm,
     reasoning_storm,
     recalling_storm,
@@ -101,12 +102,6 @@ def _inherits_nothing(answer: AnswerLog, _tokens: Sequence[int]) -> None:
     _INHERIT(answer, ())
 
 
-async def _is_free(_stage: Cached, job: Job, then: Any) -> AsyncGenerator[StreamEvent, None]:
-    async with aclosing(then(job)) as events:
-        async for event in events:
-            yield event
-
-
 def _repeats_less(stage: Cached, job: Job, recording: Recording, then: Any) -> AsyncGenerator[StreamEvent, None]:
     recording.events[:] = recording.events[1:]
     return _REPEATED(stage, job, recording, then)
@@ -154,7 +149,7 @@ def _without_reasoning(*args: Any) -> Turn:
 
 MUTANTS: dict[str, Mutant] = {
     "a next owner that does not serve the model of a plan decides all anew": Mutant(
-        routing, "_routed", _decides_all, mixed_storm, hint=47
+        routing, "_routed", _decides_all, mixed_storm, hint=21
     ),
     "a feature that is off here is not asked about what a former owner has decided by it": Mutant(
         Switch, "stages", _asks_what_is_on, mixed_storm, hint=15
@@ -165,7 +160,6 @@ MUTANTS: dict[str, Mutant] = {
     "an answer that ends at another worker loses its author": Mutant(
         AnswerLog, "keep_author", lambda _: None, mixed_storm, hint=9
     ),
-    "an answer stays free whose repeat broke off": Mutant(Cached, "_paid", _is_free, routed_storm, hint=1178),
     "a next owner decides anew": Mutant(Routed, "is_decided", _is_open, routed_storm, hint=2),
     "decisions are not written": Mutant(AnswerLog, "decide", _decides_silently, routed_storm),
     "a plan that was written is forgotten": Mutant(recovery, "with_notice", _notes_attempts_only, routed_storm, hint=2),
@@ -176,14 +170,11 @@ MUTANTS: dict[str, Mutant] = {
         AnswerLog, "inherit", _inherits_nothing, routed_storm, hint=3
     ),
     "a next owner forgets where another model took over": Mutant(
-        recovery, "with_notice", _without("from_index"), routed_storm, hint=3
+        recovery, "with_notice", _without("from_index"), killed_as_it_decides(routed_storm, "from_index"), hint=3
     ),
     "a cached answer is another user's": Mutant(recordings, "_scope", lambda *_: "all", routed_storm, hint=3),
     "a cached answer is not written down": Mutant(kept, "_turn", _without_source, routed_storm, hint=7),
     "a cached answer lacks its beginning": Mutant(Cached, "_repeated", _repeats_less, routed_storm, hint=7),
-    "the cache keeps the answers of an erased user": Mutant(
-        ResponseCache, "forget", lambda *_: None, routed_storm, hint=100
-    ),
     "a next owner recalls anew": Mutant(Recalling, "read", _recalls_anew, recalling_storm, hint=12),
     "a next owner looks for private values anew": Mutant(
         Masked, "is_decided", _is_open, guarded_storm, more=((Masked, "decide", _finds_anew),)
@@ -193,26 +184,18 @@ MUTANTS: dict[str, Mutant] = {
         Moderated, "is_decided", _is_open, guarded_storm, more=((Moderated, "decide", _judges_anew),)
     ),
     "a next owner forgets that the guard has ended an answer": Mutant(
-        recovery, "with_notice", _without("filtered"), guarded_storm, hint=10
+        recovery, "with_notice", _without("filtered"), killed_as_it_decides(guarded_storm, "filtered")
     ),
     "tokens leave before they are judged": Mutant(Moderated, "_gated", _judges_behind_the_reader, guarded_storm),
     "reasoning leaves before it is judged": Mutant(sentences, "_text_of", _text_alone, reasoning_storm, hint=27),
     "a next owner takes reasoning for text": Mutant(AnswerLog, "has_mixed_text", True, reasoning_storm),
     "a turn has no reasoning": Mutant(kept, "_turn", _without_reasoning, reasoning_storm),
-    "erased turns are recalled": Mutant(
-        recalling,
-        "without_erased",
-        lambda plan, *_: plan,
-        recalling_storm,
-        hint=26,
-        more=((PartitionMarks, "erased_at", lambda *_: 0),),
-    ),
     "turns of erased conversations are recalled": Mutant(
         recalling,
         "without_erased",
         lambda plan, *_: plan,
         recalling_deletions,
-        hint=5,
+        hint=2,
         more=((PartitionMarks, "being_erased", lambda *_: {}),),
     ),
 }

@@ -288,7 +288,7 @@ _REPLACE, _BEGIN, _JOB = msgspec.structs.replace, BegunElsewhere.__init__, pipel
 MUTANTS: dict[str, Mutant] = {
     "the first ids are one off": Mutant(BegunElsewhere, "__init__", _one_off, fork_storm, hint=10),
     "a copy lacks the results of tools": Mutant(forks.msgspec.structs, "replace", _no_results, fork_storm),
-    "an erasure forgets the copies": Mutant(controls, "copies_of", _no_copies, fork_storm, hint=17),
+    "an erasure forgets the copies": Mutant(controls, "copies_of", _no_copies, fork_storm, hint=33),
     "a copy is made beside an erasure": Mutant(Marks, "cover", _not_read, fork_storm, hint=3),
     "a fork does not wait for what it names": Mutant(Copying, "_source_ended", _waits_for_nothing, fork_storm, hint=2),
     "what follows reads another prompt": Mutant(pipeline, "job_of", _of_its_own, fork_storm),

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import random
-import time
-from typing import Any
 
 import pytest
 
-from app.features.admission import Admitted
 from app.features.own.user_limit import UserRates
 from tests.simulation.faults import FAULTS, inflict_some
 from tests.simulation.mutant import Mutant, find_broken_promise
@@ -40,25 +37,13 @@ def test_a_user_has_its_limit_from_each_owner_and_what_was_admitted_is_answered(
 _ADMIT = UserRates.admit
 
 
-def _counts_each_try(rates: UserRates, user_id: str, _request_id: str, limit: int) -> bool:
-    return _ADMIT(rates, user_id, f"{time.monotonic_ns()}", limit)
-
-
 def _counts_the_tenant(rates: UserRates, _user_id: str, request_id: str, limit: int) -> bool:
     return _ADMIT(rates, "acme", request_id, limit)
-
-
-def _asks_again(*_: Any) -> bool:
-    return False
 
 
 MUTANTS: dict[str, Mutant] = {
     "a user's limit holds for nobody": Mutant(UserRates, "admit", lambda *_: True, limited_storm),
     "the users of a tenant share one limit": Mutant(UserRates, "admit", _counts_the_tenant, limited_storm, hint=6),
-    "a request that is begun again counts again": Mutant(UserRates, "admit", _counts_each_try, limited_storm, hint=130),
-    "a next owner asks the limit about what was admitted": Mutant(
-        Admitted, "is_decided", _asks_again, limited_storm, hint=381
-    ),
 }
 
 

@@ -20,7 +20,7 @@ from app.answering import run as run_module
 from app.answering.run import Run
 from app.audit.records import audit_of_request
 from app.delivery import dead_letters
-from app.delivery.accepted import Accepted, Former
+from app.delivery.accepted import Accepted
 from app.delivery.commits import commit
 from app.delivery.commits.audit_chain import extend
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
@@ -29,7 +29,6 @@ from app.delivery.inflight import InFlight
 from app.delivery.open_records import OpenRecords, _payers_of
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
-from app.delivery.partitions import Partitions
 from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import Isolation
@@ -57,12 +56,10 @@ from tests.simulation.scenario import Simulation
 from tests.simulation.storms import (
     crammed_storm,
     crowded_storm,
-    expiring_storm,
     flooded_storm,
     repeated_erasures,
     replayed_turns,
     storm,
-    suspended_fence,
     suspended_sweep,
     talking_storm,
     tool_storm,
@@ -79,11 +76,6 @@ _TURN = kept._turn
 
 def _fences_none(broker: Broker, name: str, _epoch: int) -> Writer:
     return broker.writers[name]
-
-
-async def _end_without_waiting(answer: AnswerLog, event: TokenEvent) -> TokenEvent:
-    await answer._send(event)
-    return event
 
 
 def _id_of_the_owner(answer: AnswerLog, index: int) -> str:
@@ -150,10 +142,6 @@ def _drop_records_alone(queue: CommitQueue) -> None:
     queue.waiting = [entry for entry in queue.waiting if not entry.committed.cancelled()]
 
 
-async def _clock_as_watermark(_owner: Partitions, partition: Partition) -> int:
-    return partition.ownership.clock.now()
-
-
 _commit = GroupCommitter._commit
 
 
@@ -165,10 +153,6 @@ async def _store_first(committer: GroupCommitter, group: Any) -> None:
 
 def _own_clock(_clock: BrokerClock) -> int:
     return time.time_ns() // 1_000_000
-
-
-def _lower_bound(clock: BrokerClock) -> float:
-    return clock.now()
 
 
 def _any_timestamp(_clock: BrokerClock, timestamp: int) -> int:
@@ -274,13 +258,8 @@ def wide_before(seed: int) -> Simulation:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "the broker fences no producer": Mutant(Broker, "_writer", _fences_none, hint=28),
-    "an end does not wait for the deliveries before it": Mutant(
-        AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=94
-    ),
-    "a next owner does not recover the tokens of open answers": Mutant(
-        Ownership, "read_log", _recovers_nothing, hint=6
-    ),
+    "the broker fences no producer": Mutant(Broker, "_writer", _fences_none, hint=10),
+    "a next owner does not recover the tokens of open answers": Mutant(Ownership, "read_log", _recovers_nothing),
     "a worker that lives and is left for is not fenced": Mutant(Broker, "_writer", _fences_none, false_leaves, hint=8),
     "its successor writes no fence": Mutant(Ownership, "write_fence", _writes_no_fence, false_leaves, 1),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
@@ -295,7 +274,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "offsets are committed past parked requests": Mutant(OpenRecords, "first_parked", lambda *_: None, crammed_storm),
     "what comes again while it is parked is opened again": Mutant(
-        OpenRecords, "is_parked", lambda *_: False, flooded_storm, hint=3
+        OpenRecords, "is_parked", lambda *_: False, flooded_storm, hint=52
     ),
     "a request overtakes those of its user that are parked": Mutant(
         OpenRecords, "exceeds", _by_share_alone, flooded_storm
@@ -313,12 +292,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "offsets finished ahead are not committed": Mutant(Ownership, "_handover", _without_ahead, wide_before, hint=21),
     "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=769),
-    "the watermark is the clock": Mutant(Partitions, "watermark", _clock_as_watermark, expiring_storm, hint=1173),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide, hint=4),
-    "a worker doubts timestamps by a clock that lags": Mutant(
-        BrokerClock, "_latest", _lower_bound, suspended_fence, hint=61
-    ),
     "an erasure leaves running answers their history": Mutant(
         Run, "forgets", property(lambda run: run.marks.cover(run.accepted.at)), late_erasures, hint=23
     ),
@@ -328,9 +303,6 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a conversation that was erased remembers nothing again": Mutant(
         Run, "drop_erased", _remembers_nothing_again, late_erasures, hint=53
-    ),
-    "an erasure leaves what a former owner has written": Mutant(
-        Former, "begun_at", property(lambda _: None), late_erasures, hint=64
     ),
     "who reads a conversation does not ask the mark": Mutant(
         Run, "remembered", _whatever_is_there, big_erasure, hint=1
@@ -343,13 +315,13 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "nobody asks the mark of a conversation": Mutant(PartitionMarks, "of", _of_the_user_alone, deleting_storm, hint=2),
     "the erasure of a conversation leaves running answers alone": Mutant(
-        Run, "forgets", property(lambda _: False), deleting_storm, hint=4
+        Run, "forgets", property(lambda _: False), deleting_storm, hint=1
     ),
     "the erasure of a conversation reaches the user's others": Mutant(
         Scope, "includes", _whatever_the_conversation, deleting_storm, hint=2
     ),
     "the turns of an erased conversation are indexed": Mutant(
-        Turns, "_is_forgotten", lambda *_: False, replayed_deletions, hint=7
+        Turns, "_is_forgotten", lambda *_: False, replayed_deletions, hint=14
     ),
     "sinks do not learn of erasures": Mutant(Controls, "_for_sinks", lambda *_: (), erasing),
     "erased turns are indexed": Mutant(Turns, "_is_forgotten", lambda *_: False, replayed_turns, hint=45),
@@ -365,7 +337,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a turn has no calls": Mutant(kept, "_turn", _without_calls),
     "a round's calls are written without the round": Mutant(OpenCalls, "decide", _decides_nothing, tool_storm),
-    "the last result counts": Mutant(tool_results, "_rounds_without", _all_of_them, tool_storm, hint=1),
+    "the last result counts": Mutant(tool_results, "_rounds_without", _all_of_them, tool_storm),
     "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm, hint=4),
     "a round of calls is no progress of its own": Mutant(
         AnswerLog, "inherit", _reads_on_from_the_first_round, tool_storm

@@ -58,7 +58,7 @@ MUTANTS: dict[str, Mutant] = {
     "what is said is said again": Mutant(Programmed, "_say", _say_again, program_storm),
     "a next owner leaves out what is said": Mutant(Programmed, "_say", _say_nothing, program_storm),
     "a program that has changed is not noticed": Mutant(step, "check_same", lambda *_: None, program_storm),
-    "a run takes the outcome of another step": Mutant(program._Run, "waits_for", _always, program_storm, hint=281),
+    "a run takes the outcome of another step": Mutant(program._Run, "waits_for", _always, program_storm, hint=23),
 }
 
 

@@ -51,26 +51,6 @@ class Waits(Course):
         monkeypatch.setattr("tests.simulation.tools.planned", one_result)
         super().__init__(policy, conditions)
         self.simulation.tools = SimToolPrograms(1, self.simulation.broker, self.simulation.settings())
-        self.killed = 0
-
-    def kill_at(self, is_there: At, back_s: float = 0.5) -> None:
-        """Kill the owner as soon as it is there, once; it comes back with its data."""
-
-        def watch() -> None:
-            owners = (one for one in self.simulation.alive if one.partitions and one.partitions[0]._ownership)
-            owner = next((one for one in owners if is_there(self, one)), None)
-            if owner is None:
-                self.after(0.0002, watch)
-                return
-            self.killed += 1
-            owner.kill()
-            self.after(back_s, partial(self.simulation.start_again, owner.name))
-
-        self.after(1.0, watch)
-
-    def committed(self, table: Table) -> dict[bytes, bytes | None]:
-        log = self.simulation.broker.log(TopicPartition(f"parley-{table.value}-changelog", 0))
-        return {entry.key or b"": entry.value for entry in log.entries if entry.visible}
 
     def head(self) -> bytes | None:
         return self.committed(Table.ASLEEP).get(b'["wait","u","r"]')

@@ -85,18 +85,6 @@ def _keeps_the_open_turn(rules: MemoryRules, conversation: Conversation | None, 
     return _REMEMBER(rules, conversation, turn, at)
 
 
-def _forgets_what_later_turns_push_out(rules: MemoryRules, conversation: Any, turn: KeptTurn, at: int) -> Any:
-    known = () if conversation is None else conversation.turns
-    if turn.open:
-        _OPENED.add(turn.request_id)
-    elif turn.request_id in _OPENED - {one.request_id for one in known} and len(known) >= rules.turns:
-        return conversation
-    return _REMEMBER(rules, conversation, turn, at)
-
-
-_OPENED: set[str] = set()
-
-
 def _tells_no_end(_settings: Any, key: Any, head: Any, *_: Any, **__: Any) -> Any:
     return _STATE_RECORD(_settings, key, head)
 
@@ -122,9 +110,6 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner does not look for answers that sleep": Mutant(Sleepers, "begin", lambda *_: None, sleeping_storm),
     "later requests do not see that an answer waits": Mutant(sleep, "_open_turn", lambda *_: (), sleeping_storm),
     "an open turn stays open": Mutant(MemoryRules, "remember", _keeps_the_open_turn, sleeping_storm, hint=1),
-    "a turn that was pushed out is forgotten": Mutant(
-        MemoryRules, "remember", _forgets_what_later_turns_push_out, sleeping_storm, hint=310775
-    ),
     "the end of an answer is not told": Mutant(sleep, "state_record", _tells_no_end, sleeping_storm),
 }
 

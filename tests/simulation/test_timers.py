@@ -11,8 +11,6 @@ from aiokafka import TopicPartition
 from msgspec.structs import replace
 
 from agents import controls, requests
-from app.delivery.inflight import InFlight
-from app.delivery.partition import Partition
 from app.delivery.sleepers import Sleepers
 from app.features.waits import clock, timers, wake
 from app.features.waits.timers import LaterRequests
@@ -25,7 +23,6 @@ from tests.simulation.sleeping import timer_storm
 from tests.simulation.test_directed import Course
 from tests.simulation.test_sleeping import CONDITIONS, DAY_S, SLEEPS
 
-_HOLDS = LaterRequests.holds
 _WAKE = wake.wake
 _IN_3_DAYS = 3 * DAY_S
 
@@ -160,11 +157,6 @@ def _forgets(_sleepers: Sleepers) -> None:
     """A next owner does not look for requests that wait."""
 
 
-def _holds_no_due_one(timers: LaterRequests, partition: Partition, inflight: InFlight, admit: Any) -> bool:
-    is_due = (inflight.accepted.request.not_before or 0) <= partition.ownership.clock.now()
-    return not is_due and _HOLDS(timers, partition, inflight, admit)
-
-
 async def _erases_nothing(*_: Any) -> None:
     return
 
@@ -175,17 +167,13 @@ MUTANTS = {
     ),
     "it is refused instead": Mutant(LaterRequests, "holds", lambda *_: False, timer_storm),
     "a next owner forgets it": Mutant(Sleepers, "begin", _forgets, timer_storm, hint=3),
-    "a cancel does not reach it": Mutant(controls, "stop", lambda *_: None, timer_storm, 28),
     "a wake writes no record": Mutant(
         clock,
         "wake",
         lambda *of, **by: Woken((one := _WAKE(*of, **by)).changes, one.outputs[1:]),
         timer_storm,
     ),
-    "one that is due as it is read passes those that were sent before it": Mutant(
-        LaterRequests, "holds", _holds_no_due_one, timer_storm, 7438
-    ),
-    "a repeat makes a second one": Mutant(requests, "_sleeps_on", lambda *_: False, timer_storm, 7),
+    "a repeat makes a second one": Mutant(requests, "_sleeps_on", lambda *_: False, timer_storm, 4),
     "its row stays behind its end": Mutant(
         timers.OnTime, "leave", lambda _, kept: kept, timer_storm, more=((clock.WaitClock, "_repair", _erases_nothing),)
     ),
@@ -197,10 +185,19 @@ def test_a_broken_promise_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch)
     find_broken_promise(mutant, MUTANTS[mutant], monkeypatch)
 
 
-def test_an_erasure_that_does_not_reach_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controls, "wake_erased", _erases_nothing)
+@pytest.mark.parametrize(
+    ("name", "broken", "control"),
+    [
+        ("wake_erased", _erases_nothing, {"type": "erase"}),
+        ("stop", lambda *_: None, {"type": "cancel", "request_id": "r"}),
+    ],
+)
+def test_what_a_user_does_and_does_not_reach_it_is_found(
+    name: str, broken: Any, control: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controls, name, broken)
     with pytest.raises(AssertionError):
-        test_what_a_user_does_reaches_it({"type": "erase"})
+        test_what_a_user_does_reaches_it(control)
 
 
 def test_nothing_is_left_of_it() -> None:
