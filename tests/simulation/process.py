@@ -251,7 +251,7 @@ class Process:
     async def _end(self) -> None:
         with suppress(Exception):
             async with asyncio.timeout(_GOODBYE_S):
-                await self.worker.stop(broken=True)
+                await self.worker.release(broken=True)
         self._group.leave(self)
         self._die()
 
