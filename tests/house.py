@@ -29,7 +29,7 @@ LIMITS = {
     "lines of packages beside it": 415,
     "lines of the core": 9_398,
     "lines of the tests": 107_591,
-    "words of documents written by hand": 42_721,
+    "words of documents written by hand": 42_764,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,
