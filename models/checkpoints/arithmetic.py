@@ -69,14 +69,14 @@ def arithmetic(
         dtypes = _dtypes(wanted.quantize, config, weight_bytes)
     if device.type != "cpu":
         return FormChoice(dtypes[0])
-    allowed = {dtype: _allowed(wanted, dtype, config, is_packed_already=is_packed_already) for dtype in dtypes}
+    allowed = {dtype: _allowed(wanted, dtype, is_packed_already=is_packed_already) for dtype in dtypes}
     if weight_bytes > FLOAT32_AT_MOST and torch.float32 in allowed and wanted.dtype == "auto":
         allowed[torch.float32] = [
             one for one in allowed[torch.float32] if one.layers is Kind.STORED or one.layers.is_integer
         ]
     allowed = {dtype: forms for dtype, forms in allowed.items() if forms}
     if not allowed:
-        raise ValueError(f"it cannot be {wanted.products}: {stored_why_not(config.dtype) or 'that is for float32'}")
+        raise ValueError(f"PARLEY_PRODUCTS={wanted.products}: {stored_why_not(dtypes[0])}; choose other products")
     sizes = Sizes.of(config)
     if weight_bytes < SMALL or sizes is None:
         return next(FormChoice(dtype, forms[0]) for dtype, forms in allowed.items())
@@ -90,10 +90,10 @@ def stored_dtype(choice: FormChoice, config: Any) -> torch.dtype:
     return choice.dtype
 
 
-def _allowed(wanted: Wanted, dtype: torch.dtype, config: Any, *, is_packed_already: bool) -> list[Products]:
+def _allowed(wanted: Wanted, dtype: torch.dtype, *, is_packed_already: bool) -> list[Products]:
     """By `wanted`, and on this CPU, to compute in `dtype`."""
     forms = _FORMS[wanted.products]
-    if dtype is not torch.float32 or stored_why_not(config.dtype):
+    if stored_why_not(dtype):
         forms = [one for one in forms if one is not Kind.STORED]
     if is_packed_already:
         return [Products(Kind.PLAIN, form) for form in forms]

@@ -1,5 +1,5 @@
 """Products of a weight as its checkpoint stores it, in bfloat16 or float32, with rows of float32 by a kernel
-(models/kernels/multiply.py).
+(models/kernels/multiply.py). Other weights are widened to float32.
 
 A second form of the weight is neither made nor kept, nothing is rounded, and each row has the same bits whatever is
 beside it, on every CPU. What oneDNN packs is faster where a CPU multiplies bfloat16 by itself (AMX), and for prompts.
@@ -19,9 +19,9 @@ _GRAIN = 1 << 18
 
 
 def why_not(dtype: torch.dtype) -> str | None:
-    """Why weights of this type have no such products, or None."""
-    if dtype not in DTYPES:
-        return f"its kernel reads no {str(dtype).removeprefix('torch.')}"
+    """Why rows of this type have no such products, or None."""
+    if dtype is not torch.float32:
+        return f"stored weights multiply float32, not {str(dtype).removeprefix('torch.')}"
     return kernels.load()
 
 

@@ -16,6 +16,8 @@ from models.checkpoints.arithmetic import FLOAT32_AT_MOST, Wanted, arithmetic, s
 from models.weights import PLAIN, Kind, Products, choice
 from models.weights.choice import CLEARLY, PAYS, SMALL, FormChoice, Sizes, StepPart, choose
 from models.weights.int8 import why_not
+from models.weights.matrix import matrix_of
+from models.weights.stored import why_not as stored_why_not
 
 CPU = torch.device("cpu")
 SIZES = Sizes(64, 128, 2, 320, torch.bfloat16)
@@ -169,15 +171,26 @@ def test_large_weights_are_never_widened(asked: list[Any]) -> None:
     assert [*asked[1]] == [BFLOAT16, FLOAT32]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "stored"),
-    [(Wanted(products="stored", dtype="bfloat16"), BFLOAT16), (Wanted(products="stored"), torch.float16)],
-)
-def test_a_form_that_cannot_be_is_an_error(asked: list[Any], wanted: Wanted, stored: torch.dtype) -> None:
-    config = LlamaConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_size=320, dtype=stored)
-    with pytest.raises(ValueError, match="cannot be stored: "):
-        arithmetic(wanted, CPU, config, SMALL)
+def test_a_form_that_cannot_be_is_an_error(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"^PARLEY_PRODUCTS=stored: stored weights multiply float32, not bfloat16; "):
+        arithmetic(Wanted(products="stored", dtype="bfloat16"), CPU, CONFIG, SMALL)
+    monkeypatch.setattr("models.weights.stored.kernels.load", lambda: "this CPU lacks avx2")
+    with pytest.raises(ValueError, match=r"^PARLEY_PRODUCTS=stored: this CPU lacks avx2; choose other products$"):
+        arithmetic(Wanted(products="stored"), CPU, CONFIG, SMALL)
     assert not asked
+
+
+def test_weights_in_float16_are_widened_to_be_stored() -> None:
+    config = LlamaConfig(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=2, vocab_size=320, dtype=torch.float16
+    )
+    if reason := stored_why_not(torch.float32):
+        pytest.skip(reason)
+    chosen = arithmetic(Wanted(products="stored"), CPU, config, SMALL - 1)
+    assert chosen == FormChoice(torch.float32, STORED)
+    weight = torch.randn(5, 40).half()
+    made = matrix_of(weight, None, Kind.STORED, chosen.dtype)
+    assert torch.equal(made.parts[0], weight.float())
 
 
 def test_integers_are_multiplied_by_the_library_that_is_faster(
