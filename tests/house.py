@@ -24,12 +24,12 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 81_275,
+    "lines of the product": 81_278,
     "files of the product": 736,
     "lines of packages beside it": 415,
     "lines of the core": 9_398,
-    "lines of the tests": 107_604,
-    "words of documents written by hand": 42_764,
+    "lines of the tests": 107_606,
+    "words of documents written by hand": 42_765,
     "loose files in models": 0,
     "circles between rooms of models": 0,
     "class names with two meanings": 0,

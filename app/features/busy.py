@@ -13,8 +13,9 @@ more. Its waking record comes behind the request, which waits for its end; so th
 own turn. Then that record finds it over. A request whose time is still to come is not earlier.
 
 A request beyond its user's share is parked unread (app/delivery/open_records.py). It is read for this alone, and stops
-what has come; what is parked before it is stopped when it is read. It is never parked to be rejected later. Nor is a
-record that wakes an answer to end.
+what has come; what is parked before it is stopped when it is read. Where an earlier one runs or queues it is not parked
+to be rejected later. Nor is a record that wakes an answer to end. Of what is parked no conversation is known, so behind
+that alone a request with `reject` is parked, too, and decided when it is read again.
 """
 
 from __future__ import annotations
