@@ -24,7 +24,7 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 81_278,
+    "lines of the product": 81_275,
     "files of the product": 736,
     "lines of packages beside it": 415,
     "lines of the core": 9_398,

@@ -69,12 +69,12 @@ def arithmetic(
         dtypes = _dtypes(wanted.quantize, config, weight_bytes)
     if device.type != "cpu":
         return FormChoice(dtypes[0])
-    allowed = {dtype: _allowed(wanted, dtype, is_packed_already=is_packed_already) for dtype in dtypes}
-    if weight_bytes > FLOAT32_AT_MOST and torch.float32 in allowed and wanted.dtype == "auto":
-        allowed[torch.float32] = [
-            one for one in allowed[torch.float32] if one.layers is Kind.STORED or one.layers.is_integer
-        ]
-    allowed = {dtype: forms for dtype, forms in allowed.items() if forms}
+    widens = weight_bytes <= FLOAT32_AT_MOST or wanted.dtype != "auto"
+    allowed = {
+        dtype: forms
+        for dtype in dtypes
+        if (forms := _allowed(wanted, dtype, widens=widens, is_packed_already=is_packed_already))
+    }
     if not allowed:
         raise ValueError(f"PARLEY_PRODUCTS={wanted.products}: {stored_why_not(dtypes[0])}; choose other products")
     sizes = Sizes.of(config)
@@ -90,11 +90,14 @@ def stored_dtype(choice: FormChoice, config: Any) -> torch.dtype:
     return choice.dtype
 
 
-def _allowed(wanted: Wanted, dtype: torch.dtype, *, is_packed_already: bool) -> list[Products]:
-    """By `wanted`, and on this CPU, to compute in `dtype`."""
-    forms = _FORMS[wanted.products]
-    if stored_why_not(dtype):
-        forms = [one for one in forms if one is not Kind.STORED]
+def _allowed(wanted: Wanted, dtype: torch.dtype, *, widens: bool, is_packed_already: bool) -> list[Products]:
+    """By `wanted`, and on this CPU, to compute in `dtype`; unless it `widens` weights, float32 has them as stored."""
+    keeps_or_widens = widens or dtype is not torch.float32
+    forms = [
+        one
+        for one in _FORMS[wanted.products]
+        if (stored_why_not(dtype) is None if one is Kind.STORED else keeps_or_widens)
+    ]
     if is_packed_already:
         return [Products(Kind.PLAIN, form) for form in forms]
     if wanted.quantize not in INTEGERS:

@@ -24,6 +24,7 @@ from models.kernels.vectors import (
     numbers_at,
     repeated,
     sixteen_joined,
+    write_fours,
 )  # fmt: skip
 
 TILE = FOUR * FOUR * LANES * 4
@@ -78,7 +79,9 @@ def _adder(*, is_first: bool, is_last: bool) -> Any:
                 for one, place in zip(sums, places, strict=True):
                     builder.store(one, place, align=4)
             if is_last:
-                _write_sums(builder, sums if _AT_ONCE else _all_lanes(builder, lanes), out, outputs)
+                whole = sixteen_joined(builder, sums if _AT_ONCE else _all_lanes(builder, lanes))
+                nothing = ir.Constant(FLOATS, None)  # is left, which `dot` would add as zero
+                write_fours(builder, builder.fadd(whole, nothing), out, outputs)
             return context.get_dummy_value()
 
         return types.void(rows, apart, others, size, lanes, out, outputs), generated
@@ -108,16 +111,6 @@ def _vector_at(builder: Any, row: Any, at: Any) -> Any:
 def _all_lanes(builder: Any, lanes: Any) -> list[Any]:
     places = [builder.gep(lanes, [ir.Constant(LONG, number * LANES)]) for number in range(LANES)]
     return [builder.load(builder.bitcast(place, FLOATS.as_pointer()), align=4) for place in places]
-
-
-def _write_sums(builder: Any, lanes: list[Any], out: Any, outputs: Any) -> None:
-    """Into four rows of `out`. Nothing is left, which `dot` would add as zero."""
-    found = builder.fadd(sixteen_joined(builder, lanes), ir.Constant(FLOATS, None))
-    for number in range(FOUR):
-        part = ir.Constant(ir.VectorType(ir.IntType(32), FOUR), [*range(FOUR * number, FOUR * (number + 1))])
-        four = builder.shuffle_vector(found, ir.Constant(FLOATS, ir.Undefined), part)
-        place = builder.gep(out, [builder.mul(outputs, ir.Constant(LONG, number))])
-        builder.store(four, builder.bitcast(place, four.type.as_pointer()), align=4)
 
 
 add_whole = _adder(is_first=True, is_last=True)

@@ -81,7 +81,7 @@ def _writer_of_few(cells: Cells) -> Function:
 def _write_rows(given: int, a: Any, b: Any, c: Any, d: Any, out: int, rows: int, inputs: int, outputs: int) -> None:
     for row in range(0, rows, FOUR):
         asked, found = float32_at(given + row * inputs * 4), float32_at(out + row * outputs * 4)
-        if row + 4 <= rows:
+        if row + FOUR <= rows:
             four_by_streamed(asked, a, b, c, d, inputs, found, outputs)
         elif row + 3 == rows:
             three_by_four(asked, a, b, c, d, inputs, found, outputs)

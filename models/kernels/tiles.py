@@ -25,6 +25,7 @@ from models.kernels.vectors import (
     repeated,
     sixteen_joined,
     spread,
+    write_fours,
 )  # fmt: skip
 
 LINE = 64
@@ -61,9 +62,7 @@ def _tile(rows: int, *, is_stream: bool) -> Any:
 
             lanes = sums((ir.Constant(LONG, 0), whole, LANES), FLOATS)
             rest = sums((whole, size, 1), FLOAT)
-            for number, found in enumerate(_fours(builder, lanes, rest)):
-                place = builder.gep(scores, [builder.mul(longest, ir.Constant(LONG, number))])
-                builder.store(found, builder.bitcast(place, found.type.as_pointer()), align=4)
+            write_fours(builder, builder.fadd(_joined(builder, lanes), _vector(builder, rest)), scores, longest)
             return context.get_dummy_value()
 
         return types.void(asked, a, b, c, d, size, scores, longest), generated
@@ -71,18 +70,12 @@ def _tile(rows: int, *, is_stream: bool) -> Any:
     return multiply
 
 
-def _fours(builder: Any, lanes: list[Any], rest: list[Any]) -> list[Any]:
-    """The sums of lanes and of what is left of them, as vectors of four."""
+def _joined(builder: Any, lanes: list[Any]) -> Any:
+    """The sums of all lanes as one vector."""
     if len(lanes) == LANES:
-        whole = sixteen_joined(builder, lanes)
-    else:
-        whole = _vector(
-            builder, [one for at in range(0, len(lanes), FOUR) for one in four_joined(builder, lanes[at : at + FOUR])]
-        )
-    found = builder.fadd(whole, _vector(builder, rest))
-    word, undefined = ir.IntType(32), ir.Constant(found.type, ir.Undefined)
-    parts = [ir.Constant(ir.VectorType(word, FOUR), [*range(at, at + FOUR)]) for at in range(0, len(lanes), FOUR)]
-    return [builder.shuffle_vector(found, undefined, part) for part in parts]
+        return sixteen_joined(builder, lanes)
+    fours = (lanes[at : at + FOUR] for at in range(0, len(lanes), FOUR))
+    return _vector(builder, [one for four in fours for one in four_joined(builder, four)])
 
 
 def _vector(builder: Any, numbers: list[Any]) -> Any:
@@ -118,7 +111,7 @@ def fetch(builder: Any, address: Any) -> None:
     builder.call(function, [builder.inttoptr(address, byte), is_read, is_near, is_data])
 
 
-four_by_four = _tile(4, is_stream=False)
+four_by_four = _tile(FOUR, is_stream=False)
 one_by_four, two_by_four, three_by_four, four_by_streamed = (_tile(number, is_stream=True) for number in (1, 2, 3, 4))
 
 

@@ -112,6 +112,16 @@ def sixteen_joined(builder: Any, rows: Sequence[Any]) -> Any:
     return rows[0]
 
 
+def write_fours(builder: Any, sums: Any, out: Any, apart: Any) -> None:
+    """Write a vector as rows of four, which are `apart` numbers from each other in `out`."""
+    undefined = ir.Constant(sums.type, ir.Undefined)
+    for number, at in enumerate(range(0, sums.type.count, FOUR)):
+        places = ir.Constant(ir.VectorType(_WORD, FOUR), [*range(at, at + FOUR)])
+        four = builder.shuffle_vector(sums, undefined, places)
+        place = builder.gep(out, [builder.mul(apart, ir.Constant(LONG, number))])
+        builder.store(four, builder.bitcast(place, four.type.as_pointer()), align=4)
+
+
 def _paired(builder: Any, one: Any, other: Any, first: Sequence[int], second: Sequence[int]) -> Any:
     """The sum of numbers of both at the places `first` and `second`."""
     places = ir.VectorType(_WORD, FOUR)

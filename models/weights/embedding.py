@@ -56,7 +56,9 @@ def leave_embedding_in_file(model: Any, folder: Path) -> bool:
     of `folder` has it as it is.
     """
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
-    if not isinstance(head, ServedLinear) or not head.is_copy or _is_shared(head.matrix, embedding.weight):
+    if not isinstance(head, ServedLinear) or not head.is_copy:
+        return False
+    if isinstance(head.matrix, Matrix) and head.matrix.is_stored:  # it is the embedding
         return False
     for path, key in _places(folder, embedding.weight):
         if not torch.equal(_mapped(path, key), embedding.weight):
@@ -67,13 +69,6 @@ def leave_embedding_in_file(model: Any, folder: Path) -> bool:
         embedding.weight = nn.Parameter(rows, requires_grad=False)
         return True
     return False
-
-
-def _is_shared(matrix: Any, weight: Tensor) -> bool:
-    """Whether a stored matrix is the embedding itself."""
-    return isinstance(matrix, Matrix) and any(
-        one.data_ptr() == weight.data_ptr() for one in matrix.parts if not one.is_mkldnn
-    )
 
 
 def _places(folder: Path, like: Tensor) -> Iterator[tuple[Path, str]]:

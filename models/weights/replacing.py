@@ -38,10 +38,11 @@ def replace_layers(model: Any, products: Products, dtype: torch.dtype) -> None:
         block, whole = VOCABULARY_BLOCK, weight_and_bias(head)
         matrix = matrix_of(*whole, products.vocabulary, dtype, block)
         put(model, name, ServedLinear(matrix, whole[0].shape[1], len(whole[0]), is_copy=is_tied))
-        if not isinstance(model, LlamaDecoder):  # whose weights are copies
-            _release_files(model)
+        shared = None
         if products.vocabulary is Kind.STORED and is_tied:
-            embedding.weight = nn.Parameter(matrix.parts[0], requires_grad=False)  # one for both
+            shared = embedding.weight = nn.Parameter(matrix.parts[0], requires_grad=False)  # one for both
+        if not isinstance(model, LlamaDecoder):  # whose weights are copies
+            _release_files(model, shared)
     elif is_tied and model.dtype is not dtype:
         model.to(dtype)
     if model.dtype is dtype:
@@ -55,9 +56,11 @@ def replace_layers(model: Any, products: Products, dtype: torch.dtype) -> None:
         model.to(dtype)
 
 
-def _release_files(model: Any) -> None:
+def _release_files(model: Any, copied: nn.Parameter | None) -> None:
     """What is left of the weights is copied: as parts of mapped files they would keep the whole files in memory."""
-    copies = {one: nn.Parameter(one.data.clone(), requires_grad=False) for one in model.parameters()}
+    copies = {
+        one: one if one is copied else nn.Parameter(one.data.clone(), requires_grad=False) for one in model.parameters()
+    }
     for module in model.modules():
         for name, weight in list(module.named_parameters(recurse=False)):
             setattr(module, name, copies[weight])

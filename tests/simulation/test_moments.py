@@ -99,7 +99,7 @@ def a_request_comes_late(_: pytest.MonkeyPatch) -> list[str]:
 
 
 def an_owner_is_suspended_behind_its_fence(_: pytest.MonkeyPatch) -> list[str]:
-    """Its clock lags by 3 s; meanwhile somebody asks and is erased."""
+    """A user asks and is erased while it is suspended, with a clock that lags by 3 s."""
     course = Course(Policy())
     readers = course.simulation.broker.log(TopicPartition("tokens", 0)).readers
     (owner,), first = course.simulation.alive, iter((True,))
