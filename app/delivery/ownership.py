@@ -186,8 +186,8 @@ class Ownership:
         read, what is left of `recovered` belongs to none: its requests were committed.
         """
         if not self._is_resumed and self._resume_until is not None:
-            known = (self.offsets[REQUESTS].first_parked(), unparked)
-            parked = min((one for one in known if one is not None), default=None)
+            parked = self.offsets[REQUESTS].first_parked()
+            parked = parked if unparked is None else min(unparked, unparked if parked is None else parked)
             next_one = self.offsets[REQUESTS].next if parked is None or parked >= self.inherited_until else parked
             if next_one >= self._resume_until:
                 self.recovered.clear()
