@@ -51,7 +51,7 @@ class StopHandle:
                 listener(self.reason)
             yield
         finally:
-            self._listeners.remove(listener)
+            self._listeners = [one for one in self._listeners if one is not listener]  # none is left once it is closed
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work in the task that waits for it; raises `StoppedError` if the stop cancels the work."""

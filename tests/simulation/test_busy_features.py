@@ -170,9 +170,15 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 
-def test_a_request_that_was_parked_before_the_suspension_goes_on() -> None:
-    """Another owner had begun it meanwhile. When it was read again, nothing of its answer was known any more."""
-    outcome = _judged_tools_storm(771291657).run()
+FOUND = {
+    "a request that was parked before a suspension, and was begun by another owner meanwhile": 771291657,
+    "a request that is rejected, waits to be tried again, and is left with its partition": 10909,
+}
+
+
+@pytest.mark.parametrize("found", FOUND)
+def test_what_a_seed_found_once_stays_mended(found: str) -> None:
+    outcome = _judged_tools_storm(FOUND[found]).run()
     assert outcome.clean, outcome.line()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -83,13 +84,12 @@ async def test_an_error_of_the_work_is_no_stop() -> None:
 
 
 @in_virtual_time
-@pytest.mark.parametrize("is_stopped", [False, True])
-async def test_who_is_cancelled_is_cancelled_whether_the_request_is_stopped_or_not(is_stopped: bool) -> None:
+@pytest.mark.parametrize("before", [bool, StopHandle.close, lambda handle: handle.now(FinishReason.CANCELLED)])
+async def test_who_is_cancelled_is_cancelled_whatever_was_before(before: Callable[[StopHandle], object]) -> None:
     handle = StopHandle()
     task = asyncio.ensure_future(handle.run(_work()))
     await asyncio.sleep(0.5)
-    if is_stopped:
-        handle.now(FinishReason.CANCELLED)
+    before(handle)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
