@@ -60,6 +60,8 @@ class Askings:
         self.asked: dict[Key, Asked] = {}
         self.roots: dict[Key, dict[str, Any]] = {}
         self.written: Counter[Key] = Counter()
+        self._said: defaultdict[Key, list[tuple[int, int]]] = defaultdict(list)
+        """When the broker had each event of an answer, and when its worker wrote it."""
         self._repeats = {*repeats}
         for record in requests:
             self._read_request(record)
@@ -68,6 +70,7 @@ class Askings:
         for record in tokens:
             event = decode(TokenEvent, record.value, record.headers)
             self.rule.read(record.partition, record.offset, event)
+            self._said[event.user_id or "", event.request_id or ""].append((record.timestamp, event.timestamp or 0))
             if event.notice is not None and event.notice.code == TOOL_CALLS:
                 calls: Any = (event.notice.details or {})["calls"]
                 self.called[event.user_id or "", event.request_id or ""] |= {one["id"]: None for one in calls}
@@ -128,11 +131,18 @@ class Askings:
             return
         asked, answer = self.asked[child], self.rule.answers.get(child)
         last = None if answer is None else answer.end
-        over_at = asked.at + min(within_ms, asked.request["deadline_ms"])
+        over_at = self._called_at(asked) + within_ms
         if last is None or (last.timestamp or 0) > over_at - _CLOCKS_MS:
             yield LATE
         if answer is not None and last is not None:
             yield _result(answer, last, asked.request["agent"])
+
+    def _called_at(self, asked: Asked) -> int:
+        """When the asker called at the earliest: once it had said what precedes the record. The agent's time begins
+        with the call, and a worker may be suspended between the two.
+        """
+        before = (written_at for at, written_at in self._said[asked.asker] if at <= asked.at)
+        return min(max(before, default=asked.at), asked.at)
 
     def wrong(self, rules: Mapping[str, AgentRules]) -> Iterator[str]:
         """What the topics rule out of agents."""

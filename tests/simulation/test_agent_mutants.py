@@ -34,6 +34,11 @@ def _asks_twice(*arguments: Any) -> Asking:
     return Asking(made.agents, (*made.outputs, *made.outputs[:1]), made.outcomes)
 
 
+def _gives_less_time(*arguments: Any) -> Asking:
+    *others, now = arguments
+    return ask(*others, now - 2500)
+
+
 def _leaves_no_result(_stage: AskedByAnswer, kept: Kept) -> Kept:
     return kept
 
@@ -80,6 +85,7 @@ def _is_remembered(**fields: Any) -> Request:
 MUTANTS: dict[str, Mutant] = {
     "nobody is asked": Mutant(tool_rounds, "ask", _asks_nobody, agent_storm),
     "an agent is asked twice": Mutant(tool_rounds, "ask", _asks_twice, agent_storm),
+    "an agent's time begins before its call": Mutant(tool_rounds, "ask", _gives_less_time, agent_storm),
     "the end of an agent is no result": Mutant(AskedByAnswer, "leave", _leaves_no_result, agent_storm, hint=1),
     "a result wakes nobody": Mutant(asked, "wake_with", _wakes_without_its_record, agent_storm, hint=8),
     "another text is the result": Mutant(AskedByAnswer, "_content", _tells_another_text, agent_storm),

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import TopicPartition
 
 from app.features import tool_rounds
-from app.features.agents.asking import ASKED_BY
+from app.features.agents.asking import ASKED_BY, ask
 from app.features.waits.approvals import LATE
 from app.policy.agents import AgentRules
 from app.policy.file import Policy, WaitRules
@@ -155,6 +155,17 @@ def test_an_agent_that_is_late_is_stopped_and_the_answer_goes_on(monkeypatch: py
     assert set(course.results()) <= {LATE, course.text(course.asked()[-1][0]["request_id"])}
     assert course.results()[0] == LATE
     assert course.end(course.child()).finish_reason is FinishReason.DEADLINE
+
+
+def test_an_agent_has_its_time_from_its_call_on_though_its_record_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[Any] = []
+    monkeypatch.setattr(tool_rounds, "ask", lambda *given: called.append(given) or ask(*given))
+    course = Askers(monkeypatch, within_s=3.0)
+    course.ask(max_tokens=6)
+    course.suspend_at(lambda *_: bool(called), 3.5)
+    course.run()
+    assert course.results()[0] == LATE
+    assert course.end(course.child()).finish_reason is FinishReason.LENGTH
 
 
 def test_nobody_else_answers_for_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,23 @@ class Course:
     def kill_at(self, is_there: Callable[[Any, Process], bool], back_s: float = 0.5) -> None:
         """Kill the owner as soon as it is there, once; it comes back with its data."""
 
+        def kill(owner: Process) -> None:
+            self.killed += 1
+            owner.kill()
+            self.after(back_s, partial(self.simulation.start_again, owner.name))
+
+        self.once(is_there, kill)
+
+    def suspend_at(self, is_there: Callable[[Any, Process], bool], for_s: float) -> None:
+        def suspend(owner: Process) -> None:
+            owner.suspend()
+            self.after(for_s, owner.resume)
+
+        self.once(is_there, suspend)
+
+    def once(self, is_there: Callable[[Any, Process], bool], happens: Callable[[Process], None]) -> None:
+        """As soon as it is there, this happens to the owner."""
+
         def watch() -> None:
             owners = (one for one in self.simulation.alive if one.partitions and one.partitions[0]._ownership)
             owner = next((one for one in owners if is_there(self, one)), None)
@@ -65,9 +82,7 @@ class Course:
                 if self.simulation.world.now < self.simulation.began + _WATCHED_S:
                     self.after(0.0002, watch)
                 return
-            self.killed += 1
-            owner.kill()
-            self.after(back_s, partial(self.simulation.start_again, owner.name))
+            happens(owner)
 
         self.after(1.0, watch)
 
