@@ -13,15 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from models.compute.forward import Shape, Weights
-from models.llama.config import CLASSES
+from models.llama.config import CLASSES, GELU
 from models.llama.decoder import Linear
 from models.weights.embedding import NarrowEmbedding
 from models.weights.layer import JoinedLinear, ServedLinear
 from models.weights.matrix import Matrix, column_major
 
 LLAMAS = frozenset({"LlamaDecoder", *CLASSES.values()})
-GEMMAS = frozenset({"Gemma2ForCausalLM", "Gemma3ForCausalLM"})
-_GELU = "gelu_pytorch_tanh"
+GEMMAS = frozenset({"Gemma2ForCausalLM", "Gemma3ForCausalLM", "GemmaDecoder"})
 _PLAIN = (nn.Linear, Linear)
 _PROJECTIONS = 7
 
@@ -32,7 +31,7 @@ def is_known(model: Any) -> bool:
     if kind in LLAMAS:
         is_alike = getattr(model.config, "hidden_act", None) == "silu"
     else:
-        is_alike = kind in GEMMAS and getattr(model.config, "hidden_activation", None) == _GELU
+        is_alike = kind in GEMMAS and getattr(model.config, "hidden_activation", None) == GELU
     if not is_alike:
         return False
     linears = [module for layer in model.model.layers for module in layer.modules() if hasattr(module, "in_features")]

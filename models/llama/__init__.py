@@ -1,4 +1,4 @@
-"""Decoders built like Llama, without transformers' model classes.
+"""Decoders built like Llama, and Gemma 3, without transformers' model classes.
 
 Importing those classes takes half of a worker's start: they import `torch._dynamo`, `torch.distributed.tensor`, sympy
 and scipy. The engine computes these decoders in a forward of its own (models/compute/fused.py) and needs their

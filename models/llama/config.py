@@ -1,4 +1,4 @@
-"""The config of a checkpoint that is built like Llama.
+"""The config of a checkpoint that is built like Llama, or is a Gemma 3 of texts alone.
 
 A key that is not known here could change what a model computes, so a config with one is left to transformers. So is one
 with an unknown kind of rotary embedding, one that lacks a value, because the defaults are transformers' to know, and
@@ -22,7 +22,9 @@ CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
-"""transformers' class of each kind."""
+"""transformers' class of each kind that is built like Llama."""
+GEMMA, _GEMMA_CLASS = "gemma3_text", "Gemma3ForCausalLM"
+GELU = "gelu_pytorch_tanh"
 _NEEDED = frozenset(
     (
         *("hidden_act", "hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads"),
@@ -47,6 +49,31 @@ _KNOWN = {
     "qwen3": _QWEN | {"attention_bias"},
 }
 _SWITCHES = ("attention_bias", "mlp_bias", "tie_word_embeddings", "use_sliding_window")
+_GEMMA_NEEDED = _NEEDED - {"hidden_act", "tie_word_embeddings"} | {
+    "head_dim",
+    "query_pre_attn_scalar",
+    "sliding_window",
+}
+_GEMMA_OFF = frozenset(
+    (
+        *("attention_bias", "attn_logit_softcapping", "final_logit_softcapping", "rope_scaling"),
+        "use_bidirectional_attention",
+    )
+)
+_GEMMA_KNOWN = frozenset(
+    (
+        *(_GEMMA_NEEDED | _IGNORED | _GEMMA_OFF),
+        *(
+            "_sliding_window_pattern",
+            "cache_implementation",
+            "hidden_activation",
+            "layer_types",
+            "rope_local_base_freq",
+        ),
+        *("rope_parameters", "rope_theta", "sliding_window_pattern", "tie_word_embeddings"),
+    )
+)
+_FULL, _SLIDING = "full_attention", "sliding_attention"
 _ROPE_KEYS = {
     "default": frozenset(("rope_theta", "rope_type")),
     "linear": frozenset(("rope_theta", "rope_type", "factor")),
@@ -60,7 +87,8 @@ _ROPE_KEYS = {
 class LlamaConfig:
     """Fields that transformers has, too, have its names, by which the engine reads them.
 
-    `windows` holds the sliding window of each layer, None where a layer attends to everything.
+    `windows` holds the sliding window of each layer, None where a layer attends to everything. `layer_types` are given
+    where kinds of layers have rotary embeddings of their own: `rope_parameters` are by kind then.
     """
 
     model_type: str
@@ -81,11 +109,26 @@ class LlamaConfig:
     qkv_bias: bool
     out_bias: bool
     mlp_bias: bool
+    scaling: float
     hidden_act: str = "silu"
+    hidden_activation: str = ""
+    layer_types: tuple[str, ...] = ()
+    final_logit_softcapping: float | None = None
+
+    @property
+    def is_gemma(self) -> bool:
+        return self.model_type == GEMMA
 
     @property
     def has_head_norms(self) -> bool:
-        return self.model_type == "qwen3"
+        return self.model_type in {"qwen3", GEMMA}
+
+    @property
+    def ropes(self) -> dict[str, dict[str, Any]]:
+        """The parameters by kind of layer; of the kind "" if there is one for all."""
+        if not self.layer_types:
+            return {"": self.rope_parameters}
+        return {kind: self.rope_parameters[kind] for kind in sorted(set(self.layer_types))}
 
     def get_text_config(self) -> Self:
         return self
@@ -95,7 +138,9 @@ def read_config(folder: Path) -> LlamaConfig | None:
     """The config of the checkpoint in `folder`, or None if transformers has to load it."""
     try:
         written = json.loads((folder / "config.json").read_text())
-        return _config(written) if isinstance(written, dict) else None
+        if not isinstance(written, dict):
+            return None
+        return _gemma(written) if written["model_type"] == GEMMA else _config(written)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None  # transformers says what is wrong with it
 
@@ -111,18 +156,70 @@ def _config(written: dict[str, Any]) -> LlamaConfig | None:
     if not _has_types(written):
         return None
     attention_bias = written.get("attention_bias", False)
+    head_dim = written.get("head_dim") or _head_dim(kind, written)
     return LlamaConfig(
         **{key: written[key] for key in _NEEDED},
         model_type=kind,
-        head_dim=written.get("head_dim") or _head_dim(kind, written),
+        head_dim=head_dim,
+        scaling=head_dim**-0.5,
         rope_parameters=rope,
         eos_token_id=written.get("eos_token_id"),
-        dtype=getattr(torch, written.get("dtype") or written.get("torch_dtype") or "float32"),
+        dtype=_dtype(written),
         windows=tuple(_window(kind, written, layer) for layer in range(written["num_hidden_layers"])),
         qkv_bias=kind == "qwen2" or attention_bias,
         out_bias=attention_bias,
         mlp_bias=written.get("mlp_bias", False),
     )
+
+
+def _gemma(written: dict[str, Any]) -> LlamaConfig | None:
+    """That of Gemma 3, whose published configs leave out more: what is left out here is as transformers has it."""
+    ropes, kinds = _gemma_ropes(written), _gemma_kinds(written)
+    fits = _GEMMA_NEEDED <= written.keys() <= _GEMMA_KNOWN and written.get("architectures") == [_GEMMA_CLASS]
+    is_off = all(written.get(key) is None or written[key] is False for key in _GEMMA_OFF)
+    if not (fits and is_off and ropes and kinds and written.get("hidden_activation", GELU) == GELU):
+        return None
+    if not _has_types(written) or not is_size(written["query_pre_attn_scalar"]):
+        return None
+    return LlamaConfig(
+        **{key: written[key] for key in _NEEDED & _GEMMA_NEEDED},
+        model_type=GEMMA,
+        head_dim=written["head_dim"],
+        scaling=written["query_pre_attn_scalar"] ** -0.5,
+        rope_parameters=ropes,
+        tie_word_embeddings=written.get("tie_word_embeddings", True),
+        eos_token_id=written.get("eos_token_id"),
+        dtype=_dtype(written),
+        windows=tuple(written["sliding_window"] if kind == _SLIDING else None for kind in kinds),
+        qkv_bias=False,
+        out_bias=False,
+        mlp_bias=False,
+        hidden_act="",
+        hidden_activation=GELU,
+        layer_types=kinds,
+    )
+
+
+def _gemma_kinds(written: dict[str, Any]) -> tuple[str, ...]:
+    """Of each layer; () where one is not known."""
+    count, pattern = written["num_hidden_layers"], written.get("sliding_window_pattern", 6)
+    repeated = [_FULL if number % pattern == 0 else _SLIDING for number in range(1, count + 1)]
+    kinds = tuple(written.get("layer_types") or repeated)
+    return kinds if len(kinds) == count and {_FULL, _SLIDING} >= set(kinds) else ()
+
+
+def _gemma_ropes(written: dict[str, Any]) -> dict[str, dict[str, Any]] | None:
+    """By kind of layer. Older configs have two bases instead."""
+    bases = {_FULL: written.get("rope_theta"), _SLIDING: written.get("rope_local_base_freq")}
+    given = written.get("rope_parameters") or {
+        kind: {"rope_type": "default", "rope_theta": base} for kind, base in bases.items()
+    }
+    return given if set(given) == set(bases) and all(map(_is_known_rope, given.values())) else None
+
+
+def _dtype(written: dict[str, Any]) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, written.get("dtype") or written.get("torch_dtype") or "float32")
+    return dtype
 
 
 def _has_types(written: dict[str, Any]) -> bool:
@@ -153,9 +250,12 @@ def _rope(written: dict[str, Any]) -> dict[str, Any] | None:
     kind = rope.pop("type", "default")
     rope.setdefault("rope_type", kind)
     rope.setdefault("rope_theta", written.get("rope_theta"))
-    keys = _ROPE_KEYS.get(rope["rope_type"])
+    return rope if _is_known_rope(rope) else None
+
+
+def _is_known_rope(rope: dict[str, Any]) -> bool:
     numbers = (value for key, value in rope.items() if key != "rope_type")
-    return rope if keys == rope.keys() and all(type(one) in {int, float} for one in numbers) else None
+    return _ROPE_KEYS.get(rope["rope_type"]) == rope.keys() and all(type(one) in {int, float} for one in numbers)
 
 
 def _window(kind: str, written: dict[str, Any], layer: int) -> int | None:

@@ -1,4 +1,5 @@
-"""A decoder like Llama's, layer by layer: RMS norms, rotary embeddings, grouped queries and a gated MLP.
+"""A decoder like Llama's, layer by layer: RMS norms, rotary embeddings, grouped queries and a gated MLP. Gemma 3 has
+parts of its own (gemma.py).
 
 Steps are computed by the engine's fused forward. This one is for adapters, which hook into the layers, and for the
 probe that compares the two, so it is written as in the papers (Touvron et al., LLaMA, 2023; Yang et al., Qwen3, 2025).
@@ -8,13 +9,13 @@ Modules have the names that checkpoints give them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention, silu
+from torch.nn.functional import gelu, scaled_dot_product_attention, silu
 
-from models.llama.config import LlamaConfig
+from models.llama.config import GELU, LlamaConfig
 from models.llama.rotary import Rotary, rotate
 
 
@@ -40,10 +41,15 @@ class Linear(nn.Linear):
 
 
 class Embedding(nn.Embedding):
-    """See `Linear`."""
+    """See `Linear`. Its weight may be narrower than the model computes."""
 
     def reset_parameters(self) -> None:
         pass
+
+    def widened(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
+        """[T, size] in `dtype`."""
+        rows: Tensor = self(ids)
+        return rows.to(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +59,26 @@ class Output:
     logits: Tensor
 
 
+class Parts(NamedTuple):
+    """The classes of a family's parts."""
+
+    embedding: type[Embedding]
+    layer: type[Layer]
+    norm: type[Norm]
+
+
 class LlamaDecoder(nn.Module):
     """Named and called like transformers' causal models of the family."""
+
+    @staticmethod
+    def parts() -> Parts:
+        return Parts(Embedding, Layer, Norm)
 
     def __init__(self, config: LlamaConfig, device: torch.device) -> None:
         """Created without weights, on the meta device; `Rotary` has none and is on `device`."""
         super().__init__()
         self.config = config
-        self.model = _Layers(config, device)
+        self.model = _Layers(config, device, self.parts())
         self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
 
     def get_output_embeddings(self) -> nn.Module:
@@ -99,29 +117,32 @@ class LlamaDecoder(nn.Module):
 
 
 class _Layers(nn.Module):
-    def __init__(self, config: LlamaConfig, device: torch.device) -> None:
+    def __init__(self, config: LlamaConfig, device: torch.device, parts: Parts) -> None:
         super().__init__()
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, device="meta")
-        self.layers = nn.ModuleList(_Layer(config, number) for number in range(len(config.windows)))
-        self.norm = _Norm(config.hidden_size, config.rms_norm_eps)
+        self.embed_tokens = parts.embedding(config.vocab_size, config.hidden_size, device="meta")
+        self.layers = nn.ModuleList(parts.layer(config, number, parts.norm) for number in range(len(config.windows)))
+        self.norm = parts.norm(config.hidden_size, config.rms_norm_eps)
         self.rotary_emb = Rotary(config, device)
+        self._kinds = tuple(config.ropes)
 
     def forward(self, ids: Tensor, positions: Tensor, context: PagedAttention | None) -> Tensor:
-        hidden = self.embed_tokens(ids).to(self.norm.weight.dtype)
-        cos, sin = (part[0].unsqueeze(1) for part in self.rotary_emb(hidden, positions))
+        hidden = self.embed_tokens.widened(ids, self.norm.weight.dtype)
+        turns = {
+            kind: [part[0].unsqueeze(1) for part in self.rotary_emb(hidden, positions, kind)] for kind in self._kinds
+        }
         for layer in self.layers:
-            hidden = layer(hidden, cos, sin, context)
+            hidden = layer(hidden, *turns[layer.self_attn.layer_type], context)
         normed: Tensor = self.norm(hidden)
         return normed
 
 
-class _Layer(nn.Module):
-    def __init__(self, config: LlamaConfig, number: int) -> None:
+class Layer(nn.Module):
+    def __init__(self, config: LlamaConfig, number: int, norm: type[Norm]) -> None:
         super().__init__()
-        self.self_attn = _Attention(config, number)
+        self.self_attn = _Attention(config, number, norm)
         self.mlp = _Mlp(config)
-        self.input_layernorm = _Norm(config.hidden_size, config.rms_norm_eps)
-        self.post_attention_layernorm = _Norm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = norm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = norm(config.hidden_size, config.rms_norm_eps)
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor, context: PagedAttention | None) -> Tensor:
         hidden = hidden + self.self_attn(self.input_layernorm(hidden), cos, sin, context)
@@ -130,11 +151,12 @@ class _Layer(nn.Module):
 
 
 class _Attention(nn.Module):
-    def __init__(self, config: LlamaConfig, number: int) -> None:
+    def __init__(self, config: LlamaConfig, number: int, norm: type[Norm]) -> None:
         super().__init__()
         self.number = number
         self.head_dim = config.head_dim
-        self.scaling = config.head_dim**-0.5
+        self.scaling = config.scaling
+        self.layer_type = config.layer_types[number] if config.layer_types else ""
         self.sliding_window = config.windows[number]
         queries, keys = config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim
         self.q_proj = Linear(config.hidden_size, queries, bias=config.qkv_bias)
@@ -142,8 +164,8 @@ class _Attention(nn.Module):
         self.v_proj = Linear(config.hidden_size, keys, bias=config.qkv_bias)
         self.o_proj = Linear(queries, config.hidden_size, bias=config.out_bias)
         if config.has_head_norms:
-            self.q_norm = _Norm(config.head_dim, config.rms_norm_eps)
-            self.k_norm = _Norm(config.head_dim, config.rms_norm_eps)
+            self.q_norm = norm(config.head_dim, config.rms_norm_eps)
+            self.k_norm = norm(config.head_dim, config.rms_norm_eps)
 
     def forward(self, hidden: Tensor, cos: Tensor, sin: Tensor, context: PagedAttention | None) -> Tensor:
         query, key, value = (
@@ -177,13 +199,16 @@ class _Mlp(nn.Module):
         self.gate_proj = Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
         self.up_proj = Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
         self.down_proj = Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self._is_gelu = config.hidden_activation == GELU
 
     def forward(self, hidden: Tensor) -> Tensor:
-        result: Tensor = self.down_proj(silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+        gate = self.gate_proj(hidden)
+        opened = gelu(gate, approximate="tanh") if self._is_gelu else silu(gate)
+        result: Tensor = self.down_proj(opened * self.up_proj(hidden))
         return result
 
 
-class _Norm(nn.Module):
+class Norm(nn.Module):
     """Root mean square (Zhang and Sennrich, 2019), computed in float32."""
 
     def __init__(self, size: int, eps: float) -> None:
@@ -192,6 +217,8 @@ class _Norm(nn.Module):
         self.variance_epsilon = eps
 
     def forward(self, values: Tensor) -> Tensor:
+        return self.weight * self.normed(values).to(values.dtype)
+
+    def normed(self, values: Tensor) -> Tensor:
         full = values.float()
-        normed = full * torch.rsqrt(full.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
-        return self.weight * normed.to(values.dtype)
+        return full * torch.rsqrt(full.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)

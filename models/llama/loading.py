@@ -1,4 +1,4 @@
-"""Load a checkpoint that is built like Llama."""
+"""Load a checkpoint that is built like Llama, or a Gemma 3."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from models.llama.config import LlamaConfig
 from models.llama.decoder import LlamaDecoder
+from models.llama.gemma import GemmaDecoder
 
 _HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
@@ -20,7 +21,7 @@ def load_llama(folder: Path, config: LlamaConfig, dtype: torch.dtype, device: to
     None if its files lack a weight, have one of another shape, or a head of their own though it is tied: transformers
     knows more forms of a checkpoint, and its loading report says what is wrong with a broken one.
     """
-    model = LlamaDecoder(config, device)
+    model = (GemmaDecoder if config.is_gemma else LlamaDecoder)(config, device)
     expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if config.tie_word_embeddings:
         del expected[_HEAD]
@@ -34,6 +35,7 @@ def load_llama(folder: Path, config: LlamaConfig, dtype: torch.dtype, device: to
     model.load_state_dict(weights, assign=True)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight  # one parameter, as in transformers
+    model.to(device, dtype)  # buffers that no file has
     return model
 
 

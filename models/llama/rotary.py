@@ -12,23 +12,23 @@ from models.llama.config import LlamaConfig
 
 
 class Rotary(nn.Module):
-    """Named and called like transformers' `LlamaRotaryEmbedding`."""
+    """Named and called like transformers' `LlamaRotaryEmbedding`, or Gemma 3's with its kinds of layers."""
 
     def __init__(self, config: LlamaConfig, device: torch.device) -> None:
         super().__init__()
-        self.rope_type: str = config.rope_parameters["rope_type"]
-        self._frequencies = frequencies(config).to(device)
+        types = {kind: rope["rope_type"] for kind, rope in config.ropes.items()}
+        self.rope_type: str | dict[str, str] = types if config.layer_types else types[""]
+        self._frequencies = {kind: frequencies(rope, config.head_dim).to(device) for kind, rope in config.ropes.items()}
 
-    def forward(self, like: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, like: Tensor, positions: Tensor, kind: str = "") -> tuple[Tensor, Tensor]:
         """Cosines and sines [1, T, head size] of positions [1, T], in the dtype of `like`."""
-        angles = (self._frequencies[None, :, None] @ positions[:, None, :].float()).transpose(1, 2)
+        angles = (self._frequencies[kind][None, :, None] @ positions[:, None, :].float()).transpose(1, 2)
         both = torch.cat((angles, angles), dim=-1)
         return both.cos().to(like.dtype), both.sin().to(like.dtype)
 
 
-def frequencies(config: LlamaConfig) -> Tensor:
-    """[head size / 2], float32."""
-    rope, size = config.rope_parameters, config.head_dim
+def frequencies(rope: dict[str, Any], size: int) -> Tensor:
+    """[size / 2] of a head of that size, float32."""
     frequencies = 1.0 / (rope["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float) / size))
     if rope["rope_type"] == "linear":
         return frequencies / rope["factor"]

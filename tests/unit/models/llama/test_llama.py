@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from models.checkpoints.loading import CheckpointError, load_checkpoint
+from models.compute.decoders import shape_of, turns_of
 from models.engine import EngineOptions, TorchEngine
 from models.files.adapters import AdapterFiles
 from models.llama import LlamaDecoder, read_config
@@ -30,6 +31,10 @@ ROPES = {
         "original_max_position_embeddings": 128,
     },
 }
+GEMMA_ROPES = {
+    "full_attention": ROPES["linear"],
+    "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+}
 CHANGES = {
     **{name: {"kind": name.split()[0]} | ARCHITECTURES[name] for name in FAMILY},
     **{f"{kind} rope": {"rope_parameters": parameters} for kind, parameters in ROPES.items()},
@@ -37,6 +42,9 @@ CHANGES = {
     "qwen3 biases": {"kind": "qwen3", "attention_bias": True},
     "tied": {"tie_word_embeddings": True},
     "one head": {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 64},
+    "gemma3_text": {"kind": "gemma3_text"} | ARCHITECTURES["gemma3_text"],
+    "gemma3_text untied": {"kind": "gemma3_text", "tie_word_embeddings": False} | ARCHITECTURES["gemma3_text"],
+    "gemma3_text rope": {"kind": "gemma3_text", "rope_parameters": GEMMA_ROPES} | ARCHITECTURES["gemma3_text"],
 }
 IDS = torch.tensor([[*range(5, 65)]])
 
@@ -51,11 +59,11 @@ def test_logits_are_those_of_transformers(changes, dtype, tmp_path):
     assert not isinstance(theirs.model, LlamaDecoder)
     with torch.inference_mode():
         ours, expected = (one.model(IDS, use_cache=False).logits.float() for one in (own, theirs))
-        angles = [one.model.model.rotary_emb(ours, torch.arange(500)[None]) for one in (own, theirs)]
+        angles = [turns_of(one.model, torch.arange(500)[None]) for one in (own, theirs)]
     off = (ours - expected).norm() / expected.norm()
     assert off < (1e-5 if dtype == "float32" else 0.03)
-    assert torch.equal(angles[0][0], angles[1][0])
-    assert torch.equal(angles[0][1], angles[1][1])
+    assert all(map(torch.equal, *angles))
+    assert shape_of(own.model) == shape_of(theirs.model)
     assert (own.eos, own.context_length, own.model_version) == (theirs.eos, theirs.context_length, theirs.model_version)
     assert (own.model.dtype, own.defaults) == (theirs.model.dtype, theirs.defaults)
 
