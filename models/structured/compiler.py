@@ -14,7 +14,6 @@ refused, so that neither processors nor memory are used up; requests without a c
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 import threading
 from collections import Counter, OrderedDict
@@ -31,8 +30,8 @@ from models.interface.generation import ConstraintError, ConstraintKind, OutputC
 from models.interface.unexpected import contained, type_and_line
 from models.structured.grammar import TOO_LARGE, TOO_SLOW, compile_error, grammar_of, schema_grammar
 from models.structured.matcher import Matcher
+from models.structured.shared_tokenizer import llguidance_tokenizer
 from models.structured.tool_grammar import lark_of_tools
-from models.text.token_texts import highest_id
 from models.tools.format import ArgumentStyle
 from models.tools.rule import CallableTool, ToolRule, tool_rule
 
@@ -182,12 +181,7 @@ class ConstraintCompiler:
 
 def _read_tokenizer(source: Any, vocabulary: int, eos: list[int] | None) -> LLTokenizer | ConstraintError:
     try:
-        # It may have ids without a row of logits, which are never drawn (sampler.py).
-        backend = source.backend_tokenizer
-        text = backend.to_str()  # by `from_tokenizer` of llguidance it would be copied before: two seconds, 100 MB
-        if backend.padding is not None or backend.truncation is not None:
-            text = json.dumps(json.loads(text) | {"padding": None, "truncation": None})
-        return LLTokenizer(text, max(vocabulary, highest_id(backend) + 1), eos or source.eos_token_id)
+        return llguidance_tokenizer(source, vocabulary, eos)
     except MemoryError:
         raise
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is no Exception

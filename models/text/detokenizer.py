@@ -151,7 +151,7 @@ def _byte_pieces(tokenizer: Any) -> list[bytes] | None:
     """The bytes of every token, if the tokenizer is byte-level throughout."""
     if not _is_byte_level(tokenizer):
         return None
-    table, ids = _bytes_as_latin_1(), tokenizer.get_vocab(with_added_tokens=True)
+    table, ids = bytes_as_latin_1(), tokenizer.get_vocab(with_added_tokens=True)
     pieces = [b""] * (max(ids.values(), default=-1) + 1)  # ids may have holes
     added = tokenizer.get_added_tokens_decoder()
     try:
@@ -174,7 +174,7 @@ def _is_byte_level(tokenizer: Any) -> bool:
     return kinds.count("ByteLevel") == 1 and kinds[0] == "ByteLevel" and {*kinds} <= _KEEPING
 
 
-def _bytes_as_latin_1() -> dict[int, int]:
+def bytes_as_latin_1() -> dict[int, int]:
     """For `translate`: the byte that a character of byte-level BPE stands for, as a character of Latin-1.
 
     Printable bytes are written as themselves and the others, in order, from U+0100 on. What stands for none becomes a

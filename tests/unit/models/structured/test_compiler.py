@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from llguidance import LLTokenizer
 
 from models.engine import EngineOptions, TorchEngine
 from models.interface.generation import ConstraintKind, OutputConstraint
@@ -403,7 +402,8 @@ def test_constraints_are_refused_while_too_many_are_abandoned(monkeypatch: pytes
 async def test_no_answer_waits_for_the_first_constraint(monkeypatch: pytest.MonkeyPatch) -> None:
     """What all constraints share takes seconds with the GIL for a large vocabulary: an engine has it when it starts."""
     made: list[object] = []
-    monkeypatch.setattr(compiler_module, "LLTokenizer", lambda *given: made.append(given) or LLTokenizer(*given))
+    make = compiler_module.llguidance_tokenizer
+    monkeypatch.setattr(compiler_module, "llguidance_tokenizer", lambda *given: made.append(given) or make(*given))
     engine = TorchEngine(tiny.checkpoint(), EngineOptions(pages=40))
     await engine.start()
     try:
@@ -421,7 +421,7 @@ def test_a_tokenizer_that_cannot_be_followed_is_tried_once(
     def refuse(*_: object) -> None:
         raise ValueError("can't determine decoder type")
 
-    monkeypatch.setattr(compiler_module, "LLTokenizer", refuse)
+    monkeypatch.setattr(compiler_module, "llguidance_tokenizer", refuse)
     compiling = ConstraintCompiler(tokenizer(), len(tokenizer()), frozenset({eos()}))
     compiling.prepare()
     for number in range(2):
@@ -443,7 +443,7 @@ def test_what_ends_the_process_refuses_no_constraint(
 
     compiling = ConstraintCompiler(tokenizer(), len(tokenizer()), frozenset({eos()}))
     with monkeypatch.context() as patched:
-        patched.setattr(compiler_module, "LLTokenizer", end)
+        patched.setattr(compiler_module, "llguidance_tokenizer", end)
         with pytest.raises(passing):
             compiling.prepare()
     assert compiling.ask(json_constraint({"const": 1})).result(60)
@@ -456,7 +456,7 @@ def test_a_lack_of_memory_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
     compiling = ConstraintCompiler(tokenizer(), len(tokenizer()), frozenset({eos()}))
     with monkeypatch.context() as patched:
-        patched.setattr(compiler_module, "LLTokenizer", fail)
+        patched.setattr(compiler_module, "llguidance_tokenizer", fail)
         compiling.prepare()
         with pytest.raises(ConstraintError):
             compiling.ask(json_constraint({"const": 1})).result(60)
