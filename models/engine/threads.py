@@ -34,7 +34,7 @@ WAITS, MOST_WAITS = 2.0, 4
 
 
 class Threads:
-    """Belongs to the engine's thread, which calls `begin` before each step and `end` after it."""
+    """Belongs to the engine's thread, which calls `prepare` once, `begin` before each step and `end` after it."""
 
     def __init__(
         self,
@@ -59,12 +59,13 @@ class Threads:
     def possible(self) -> tuple[int, int]:
         return self._few, self._many
 
+    def prepare(self) -> None:
+        """Before the first step: with few, which wait for no core that others have."""
+        self._use(self._few)
+
     def begin(self) -> None:
         tries_other = self._comparison is not None and self._comparison.tries_other
-        wanted = self._few + self._many - self.count if tries_other else self.count
-        if wanted != self._applied:
-            self._apply(wanted)
-            self._applied = wanted
+        self._use(self._few + self._many - self.count if tries_other else self.count)
         if self._few != self._many:
             self._began = self._clock(), self._own()
 
@@ -81,6 +82,11 @@ class Threads:
         self._waits = self._waits + 1 if waits else 0
         if self._due <= 0 or self._waits == MOST_WAITS:
             self._comparison = _Comparison()
+
+    def _use(self, count: int) -> None:
+        if count != self._applied:
+            self._apply(count)
+            self._applied = count
 
     def _compare(self, comparison: _Comparison, tokens: int, seconds: float) -> None:
         gain = comparison.gain(tokens, seconds)

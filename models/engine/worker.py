@@ -126,7 +126,7 @@ class EngineThread:
 
     def run(self) -> None:
         try:
-            self._threads.begin()
+            self._threads.prepare()
             self._prepare()
             self._ready()
             while not self._stopping:

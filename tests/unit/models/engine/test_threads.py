@@ -52,6 +52,14 @@ def test_two_threads_that_are_faster_compute() -> None:
     assert machine.used[-2:] != [1, 1]
 
 
+def test_a_start_waits_for_no_other_core() -> None:
+    machine = Machine(2)
+    machine.threads.prepare()
+    assert machine.at == 1
+    machine.step()
+    assert machine.used == [2]
+
+
 def test_a_machine_that_gets_busy_is_noticed_by_steps_that_wait() -> None:
     machine = Machine(2)
     machine.steps_until(lambda: machine.now > LONGEST_REST_S * 3)  # the next comparison is far away
