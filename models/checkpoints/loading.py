@@ -34,6 +34,7 @@ from models.machine.freed_memory import large_blocks_returned
 from models.weights import PLAIN, Products, replace_layers
 from models.weights.choice import FormChoice
 from models.weights.embedding import leave_embedding_in_file
+from models.weights.threads import computing_threads, few_threads
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint"]
 
@@ -155,8 +156,9 @@ def _load(
     """In a thread of its own, with which those end that OpenMP made for it. Where a process has more than cores, OpenMP
     lets them sleep at each product instead of waiting awake, and two threads of an engine are no faster than one.
     """
-    own = None if by_transformers or remote_code else _own_decoder(name, files, target, wanted)
-    return own or _by_transformers(name, files, target, wanted, remote_code)
+    with computing_threads(few_threads()):
+        own = None if by_transformers or remote_code else _own_decoder(name, files, target, wanted)
+        return own or _by_transformers(name, files, target, wanted, remote_code)
 
 
 def _arithmetic_version(loaded: _Loaded, target: torch.device) -> str:

@@ -33,6 +33,7 @@ from models.machine.freed_memory import large_blocks_returned
 from models.structured import ConstraintCompiler
 from models.text.detokenizer import Vocabulary
 from models.weights.replacing import held_bytes
+from models.weights.threads import few_threads
 
 log = logging.getLogger(__name__)
 STOP_PATIENCE_S = 30.0
@@ -236,7 +237,7 @@ class TorchEngine:
     def _counts(self) -> Threads:
         """As they are set, or those that were measured for this model, which may turn out to be wrong."""
         cores, measured = len(os.sched_getaffinity(0)), self._checkpoint.threads
-        few = max(1, cores - 1)
+        few = few_threads()
         if self._options.threads or measured not in (few, cores):
             count = self._options.threads or measured or few
             return Threads(count, count, count)

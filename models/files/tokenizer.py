@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from transformers.tokenization_utils_tokenizers import TokenizersBackend
 
 _ELSEWHERE = ("special_tokens_map.json", "added_tokens.json")
 # Without msgspec, which a machine that was lent for its GPU may lack.
-_ADDED = re.compile(r'"added_tokens"\s*:\s*(?=\[)')
+_ADDED = re.compile(rb'"added_tokens"\s*:\s*(?=\[)')
+_FIRST_READ = 1 << 20
+"""Bytes of the file that are read as JSON first; the list of most tokenizers ends within."""
 
 
 class FileTokenizer(TokenizersBackend):
@@ -52,8 +55,19 @@ def _added_tokens(folder: Path) -> dict[str, Any]:
         return {}
     if config.is_file() and b'"added_tokens_decoder"' in config.read_bytes():
         return {}
-    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
-    if (named := _ADDED.search(text)) is None:
+    written = (folder / "tokenizer.json").read_bytes()
+    if (named := _ADDED.search(written)) is None:
         return {}
-    found, _ = json.JSONDecoder().raw_decode(text, named.end())
+    found = _first_value(written[named.end() :])
     return {"added_tokens_decoder": {one.pop("id"): AddedToken(**one) for one in found}}
+
+
+def _first_value(written: bytes) -> Any:
+    """That of JSON with which a text begins, of which no more is decoded than it needs, more or less."""
+    size = _FIRST_READ
+    while True:
+        with suppress(json.JSONDecodeError):
+            return json.JSONDecoder().raw_decode(written[:size].decode(errors="ignore"))[0]
+        if size >= len(written):
+            raise ValueError("its list of added tokens has no end")
+        size *= 4

@@ -179,7 +179,7 @@ def _gemma(written: dict[str, Any]) -> LlamaConfig | None:
     is_off = all(written.get(key) is None or written[key] is False for key in _GEMMA_OFF)
     if not (fits and is_off and ropes and kinds and written.get("hidden_activation", GELU) == GELU):
         return None
-    if not _has_types(written) or not is_size(written["query_pre_attn_scalar"]):
+    if not _has_types(written) or not all(is_size(written[key]) for key in _GEMMA_OWN):
         return None
     return LlamaConfig(
         **{key: written[key] for key in _NEEDED & _GEMMA_NEEDED},

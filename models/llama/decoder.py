@@ -121,17 +121,18 @@ class _Layers(nn.Module):
         super().__init__()
         self.embed_tokens = parts.embedding(config.vocab_size, config.hidden_size, device="meta")
         self.layers = nn.ModuleList(parts.layer(config, number, parts.norm) for number in range(len(config.windows)))
+        self._kinds = config.layer_types or ("",) * len(self.layers)
         self.norm = parts.norm(config.hidden_size, config.rms_norm_eps)
         self.rotary_emb = Rotary(config, device)
-        self._kinds = tuple(config.ropes)
 
     def forward(self, ids: Tensor, positions: Tensor, context: PagedAttention | None) -> Tensor:
         hidden = self.embed_tokens.widened(ids, self.norm.weight.dtype)
         turns = {
-            kind: [part[0].unsqueeze(1) for part in self.rotary_emb(hidden, positions, kind)] for kind in self._kinds
+            kind: [part[0].unsqueeze(1) for part in self.rotary_emb(hidden, positions, kind)]
+            for kind in set(self._kinds)
         }
-        for layer in self.layers:
-            hidden = layer(hidden, *turns[layer.self_attn.layer_type], context)
+        for layer, kind in zip(self.layers, self._kinds, strict=True):
+            hidden = layer(hidden, *turns[kind], context)
         normed: Tensor = self.norm(hidden)
         return normed
 

@@ -27,7 +27,7 @@ import torch
 from models.machine import measurements
 from models.weights.forms import PLAIN, Kind, Products
 from models.weights.matrix import Matrix, Rows, column_major, matrix_of
-from models.weights.threads import computing_threads
+from models.weights.threads import computing_threads, few_threads
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ def _measured(sizes: Sizes, allowed: Allowed, threads: int) -> FormChoice:
 def _fastest_threads(parts: Sequence[StepPart]) -> tuple[int, str]:
     """How many, and why. The time that passes counts here, so on a busy machine fewer are faster."""
     cores = _cores()
-    few, found = max(1, cores - 1), []
+    few, found = few_threads(), []
     if cores == 1:
         return 1, "the only core"
     for count in (few, cores):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+
+def few_threads() -> int:
+    """One less than there are cores: where other programs have one, all threads wait for it at each product."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast, tokenization_utils_tokenizers
 
+from models.files import tokenizer as tokenizer_module
 from models.files.tokenizer import FileTokenizer, load_tokenizer
 from models.text.detokenizer import TextStream, Vocabulary
 from tests.unit.models import tiny
@@ -99,10 +100,14 @@ def test_a_file_is_read_once_and_never_copied(tmp_path: Path, monkeypatch: pytes
     assert loaded("hello big world")["input_ids"] == byte_level().encode("hello big world").ids
 
 
+@pytest.mark.parametrize("first_read", [1 << 20, 1])
 @pytest.mark.parametrize("style", ["byte-level", "prepend"])
-def test_added_tokens_are_those_that_transformers_reads_itself(tmp_path: Path, style: str) -> None:
+def test_added_tokens_are_those_that_transformers_reads_itself(
+    tmp_path: Path, style: str, first_read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer_module, "_FIRST_READ", first_read)
     backend = byte_level() if style == "byte-level" else sentencepiece(style)
-    backend.add_tokens([AddedToken("<tool>", lstrip=True, normalized=False), AddedToken("wide", single_word=True)])
+    backend.add_tokens([AddedToken("<größe😀>", lstrip=True, normalized=False), AddedToken("wide", single_word=True)])
     backend.add_special_tokens([AddedToken("<end>", rstrip=True)])
     folder = folder_with(tmp_path, backend, "LlamaTokenizer", "llama", eos_token="<end>")
     ours, theirs = load_tokenizer(folder), FileTokenizer.from_pretrained(folder)

@@ -13,6 +13,7 @@ from models.files.checkpoint import CheckpointFiles
 from models.files.errors import CheckpointError
 from models.files.gguf import conversion
 from models.interface.generation import Job, Sampling
+from models.llama import LlamaDecoder
 from tests.unit.models import tiny
 from tests.unit.models.gguf import tiny_gguf
 
@@ -49,7 +50,7 @@ def refusal(contents, path):
 def test_the_logits_are_those_of_the_model_that_was_written(kind, by_transformers, tmp_path):
     made = tiny_gguf.model(kind)
     loaded = load(tiny_gguf.contents(kind, made).write(tmp_path / "x.gguf"), by_transformers=by_transformers)
-    if kind.startswith("gemma"):
+    if kind.startswith("gemma") and not isinstance(loaded.model, LlamaDecoder):
         loaded.model.set_attn_implementation("eager")  # as of the model that was written
     # Gemma's norms are written with 1 added, which rounds them
     torch.testing.assert_close(loaded.model(IDS).logits, made(IDS).logits, atol=1e-4, rtol=1e-4)

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from models.checkpoints.loading import CheckpointError, load_checkpoint
+from models.checkpoints.transformers_models import load_config
 from models.compute.decoders import shape_of, turns_of
 from models.engine import EngineOptions, TorchEngine
 from models.files.adapters import AdapterFiles
@@ -114,6 +115,50 @@ def test_config_with_something_unknown_is_left_to_transformers(changes, tmp_path
     tiny.save(tmp_path)
     assert read_config(tmp_path) is not None
     assert read_config(rewritten(tmp_path, **changes)) is None
+
+
+GEMMA = {"kind": "gemma3_text"} | ARCHITECTURES["gemma3_text"]
+GEMMA_UNKNOWN = {
+    "key": {"residual_multiplier": 0.5},
+    "activation": {"hidden_activation": "gelu"},
+    "class": {"architectures": ["Gemma3ForConditionalGeneration"]},
+    "biases": {"attention_bias": True},
+    "cap of scores": {"attn_logit_softcapping": 50.0},
+    "cap of logits": {"final_logit_softcapping": 30.0},
+    "both directions": {"use_bidirectional_attention": True},
+    "rope of a kind": {"rope_parameters": GEMMA_ROPES | {"full_attention": {"rope_type": "dynamic", "factor": 2.0}}},
+    "one rope": {"rope_parameters": {"full_attention": GEMMA_ROPES["full_attention"]}},
+    "rope for all": {"rope_parameters": ROPES["linear"]},
+    "scaled older rope": {"rope_parameters": "absent", "rope_scaling": ROPES["linear"]},
+    "window": {"sliding_window": None},
+    "kind of layer": {"layer_types": ["chunked_attention"] * 3},
+    "layers": {"layer_types": ["full_attention"]},
+    "scale as text": {"query_pre_attn_scalar": "16"},
+    "default": {"head_dim": "absent"},
+}
+
+
+@pytest.mark.parametrize("changes", GEMMA_UNKNOWN.values(), ids=GEMMA_UNKNOWN)
+def test_gemma_with_something_unknown_is_left_to_transformers(changes, tmp_path):
+    tiny.save(tmp_path, **GEMMA)
+    assert read_config(tmp_path) is not None
+    assert read_config(rewritten(tmp_path, **changes)) is None
+
+
+@pytest.mark.parametrize("pattern", [{}, {"sliding_window_pattern": 2}, {"sliding_window_pattern": 1}])
+def test_gemma_as_it_was_published_has_what_transformers_reads(pattern, tmp_path):
+    """Google's configs name two bases, and no kinds of layers; that of 270M says not that its head is tied."""
+    tiny.save(tmp_path, kind="gemma3_text", num_hidden_layers=7)
+    left_out = dict.fromkeys(
+        ("layer_types", "rope_parameters", "tie_word_embeddings", "_sliding_window_pattern"), "absent"
+    )
+    bases = {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "rope_scaling": None, "cache_implementation": "hybrid"}
+    ours, theirs = read_config(rewritten(tmp_path, **left_out, **bases, **pattern)), load_config(tmp_path)
+    assert ours is not None
+    assert list(ours.layer_types) == theirs.layer_types
+    assert [window is not None for window in ours.windows] == [kind == "sliding_attention" for kind in ours.layer_types]
+    assert ours.rope_parameters == theirs.rope_parameters
+    assert ours.tie_word_embeddings == theirs.tie_word_embeddings
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"model_type": ["llama"]}'])

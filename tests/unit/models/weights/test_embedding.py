@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from models.checkpoints.loading import Checkpoint, load_checkpoint
+from models.llama.decoder import Embedding
 from models.weights import Kind, Products, replace_layers
 from models.weights.embedding import leave_embedding_in_file
 from models.weights.int8 import why_not
@@ -38,8 +39,9 @@ def loaded(folder: Path) -> Checkpoint:
 
 @torch.inference_mode()
 def rows(model: Any) -> torch.Tensor:
-    found: torch.Tensor = model.get_input_embeddings()(IDS)
-    return found
+    embedding = model.get_input_embeddings()
+    widened: torch.Tensor = embedding.widened(IDS, model.dtype) if isinstance(embedding, Embedding) else embedding(IDS)
+    return widened
 
 
 def kib_in_memory(file: Path) -> list[int]:
