@@ -49,11 +49,8 @@ _KNOWN = {
     "qwen3": _QWEN | {"attention_bias"},
 }
 _SWITCHES = ("attention_bias", "mlp_bias", "tie_word_embeddings", "use_sliding_window")
-_GEMMA_NEEDED = _NEEDED - {"hidden_act", "tie_word_embeddings"} | {
-    "head_dim",
-    "query_pre_attn_scalar",
-    "sliding_window",
-}
+_GEMMA_OWN = frozenset(("head_dim", "query_pre_attn_scalar", "sliding_window"))
+_GEMMA_NEEDED = _NEEDED - {"hidden_act", "tie_word_embeddings"} | _GEMMA_OWN
 _GEMMA_OFF = frozenset(
     (
         *("attention_bias", "attn_logit_softcapping", "final_logit_softcapping", "rope_scaling"),
@@ -63,14 +60,8 @@ _GEMMA_OFF = frozenset(
 _GEMMA_KNOWN = frozenset(
     (
         *(_GEMMA_NEEDED | _IGNORED | _GEMMA_OFF),
-        *(
-            "_sliding_window_pattern",
-            "cache_implementation",
-            "hidden_activation",
-            "layer_types",
-            "rope_local_base_freq",
-        ),
-        *("rope_parameters", "rope_theta", "sliding_window_pattern", "tie_word_embeddings"),
+        *("_sliding_window_pattern", "cache_implementation", "hidden_activation", "layer_types", "rope_parameters"),
+        *("rope_local_base_freq", "rope_theta", "sliding_window_pattern", "tie_word_embeddings"),
     )
 )
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -174,12 +165,12 @@ def _config(written: dict[str, Any]) -> LlamaConfig | None:
 
 def _gemma(written: dict[str, Any]) -> LlamaConfig | None:
     """That of Gemma 3, whose published configs leave out more: what is left out here is as transformers has it."""
-    ropes, kinds = _gemma_ropes(written), _gemma_kinds(written)
     fits = _GEMMA_NEEDED <= written.keys() <= _GEMMA_KNOWN and written.get("architectures") == [_GEMMA_CLASS]
     is_off = all(written.get(key) is None or written[key] is False for key in _GEMMA_OFF)
-    if not (fits and is_off and ropes and kinds and written.get("hidden_activation", GELU) == GELU):
+    if not (fits and is_off and _has_types(written) and all(is_size(written[key]) for key in _GEMMA_OWN)):
         return None
-    if not _has_types(written) or not all(is_size(written[key]) for key in _GEMMA_OWN):
+    ropes, kinds = _gemma_ropes(written), _gemma_kinds(written)
+    if ropes is None or not kinds or written.get("hidden_activation", GELU) != GELU:
         return None
     return LlamaConfig(
         **{key: written[key] for key in _NEEDED & _GEMMA_NEEDED},
@@ -202,8 +193,10 @@ def _gemma(written: dict[str, Any]) -> LlamaConfig | None:
 
 def _gemma_kinds(written: dict[str, Any]) -> tuple[str, ...]:
     """Of each layer; () where one is not known."""
-    count, pattern = written["num_hidden_layers"], written.get("sliding_window_pattern", 6)
-    repeated = [_FULL if number % pattern == 0 else _SLIDING for number in range(1, count + 1)]
+    count, every = written["num_hidden_layers"], written.get("sliding_window_pattern", 6)
+    if not is_size(every):
+        return ()
+    repeated = [_FULL if number % every == 0 else _SLIDING for number in range(1, count + 1)]
     kinds = tuple(written.get("layer_types") or repeated)
     return kinds if len(kinds) == count and {_FULL, _SLIDING} >= set(kinds) else ()
 

@@ -133,6 +133,7 @@ GEMMA_UNKNOWN = {
     "window": {"sliding_window": None},
     "kind of layer": {"layer_types": ["chunked_attention"] * 3},
     "layers": {"layer_types": ["full_attention"]},
+    "pattern": {"layer_types": "absent", "sliding_window_pattern": 0},
     "scale as text": {"query_pre_attn_scalar": "16"},
     "default": {"head_dim": "absent"},
 }
