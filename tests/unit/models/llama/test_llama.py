@@ -32,6 +32,7 @@ ROPES = {
         "original_max_position_embeddings": 128,
     },
 }
+GEMMA = {"kind": "gemma3_text"} | ARCHITECTURES["gemma3_text"]
 GEMMA_ROPES = {
     "full_attention": ROPES["linear"],
     "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
@@ -43,9 +44,9 @@ CHANGES = {
     "qwen3 biases": {"kind": "qwen3", "attention_bias": True},
     "tied": {"tie_word_embeddings": True},
     "one head": {"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 64},
-    "gemma3_text": {"kind": "gemma3_text"} | ARCHITECTURES["gemma3_text"],
-    "gemma3_text untied": {"kind": "gemma3_text", "tie_word_embeddings": False} | ARCHITECTURES["gemma3_text"],
-    "gemma3_text rope": {"kind": "gemma3_text", "rope_parameters": GEMMA_ROPES} | ARCHITECTURES["gemma3_text"],
+    "gemma3_text": GEMMA,
+    "gemma3_text untied": GEMMA | {"tie_word_embeddings": False},
+    "gemma3_text rope": GEMMA | {"rope_parameters": GEMMA_ROPES},
 }
 IDS = torch.tensor([[*range(5, 65)]])
 
@@ -69,9 +70,10 @@ def test_logits_are_those_of_transformers(changes, dtype, tmp_path):
     assert (own.model.dtype, own.defaults) == (theirs.model.dtype, theirs.defaults)
 
 
-async def test_engine_generates_the_same_tokens_with_either_and_with_an_adapter(tmp_path):
-    tiny.save(tmp_path / "base")
-    lora.save(tmp_path / "tuned", tiny.model())
+@pytest.mark.parametrize("changes", [{}, CHANGES["gemma3_text untied"]], ids=["llama", "gemma"])
+async def test_engine_generates_the_same_tokens_with_either_and_with_an_adapter(changes, tmp_path):
+    tiny.save(tmp_path / "base", **changes)
+    lora.save(tmp_path / "tuned", tiny.model(**changes))
     adapter = AdapterFiles.find("tuned", tmp_path / "tuned")
     jobs = [job(range(5, 8)), job(range(5, 45)), job(range(5, 45), adapter="tuned")]
     found = []
@@ -117,7 +119,6 @@ def test_config_with_something_unknown_is_left_to_transformers(changes, tmp_path
     assert read_config(rewritten(tmp_path, **changes)) is None
 
 
-GEMMA = {"kind": "gemma3_text"} | ARCHITECTURES["gemma3_text"]
 GEMMA_UNKNOWN = {
     "key": {"residual_multiplier": 0.5},
     "activation": {"hidden_activation": "gelu"},
