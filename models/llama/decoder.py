@@ -59,11 +59,11 @@ class Output:
     logits: Tensor
 
 
-class Parts(NamedTuple):
+class FamilyParts(NamedTuple):
     """The classes of a family's parts."""
 
     embedding: type[Embedding]
-    layer: type[Layer]
+    layer: type[DecoderLayer]
     norm: type[Norm]
 
 
@@ -71,8 +71,8 @@ class LlamaDecoder(nn.Module):
     """Named and called like transformers' causal models of the family."""
 
     @staticmethod
-    def parts() -> Parts:
-        return Parts(Embedding, Layer, Norm)
+    def parts() -> FamilyParts:
+        return FamilyParts(Embedding, DecoderLayer, Norm)
 
     def __init__(self, config: LlamaConfig, device: torch.device) -> None:
         """Created without weights, on the meta device; `Rotary` has none and is on `device`."""
@@ -117,7 +117,7 @@ class LlamaDecoder(nn.Module):
 
 
 class _Layers(nn.Module):
-    def __init__(self, config: LlamaConfig, device: torch.device, parts: Parts) -> None:
+    def __init__(self, config: LlamaConfig, device: torch.device, parts: FamilyParts) -> None:
         super().__init__()
         self.embed_tokens = parts.embedding(config.vocab_size, config.hidden_size, device="meta")
         self.layers = nn.ModuleList(parts.layer(config, number, parts.norm) for number in range(len(config.windows)))
@@ -137,7 +137,7 @@ class _Layers(nn.Module):
         return normed
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     def __init__(self, config: LlamaConfig, number: int, norm: type[Norm]) -> None:
         super().__init__()
         self.self_attn = _Attention(config, number, norm)

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from models.llama.config import LlamaConfig
-from models.llama.decoder import Embedding, Layer, LlamaDecoder, Norm, PagedAttention, Parts
+from models.llama.decoder import DecoderLayer, Embedding, FamilyParts, LlamaDecoder, Norm, PagedAttention
 
 
 class GemmaDecoder(LlamaDecoder):
     """Named and called like transformers' `Gemma3ForCausalLM`."""
 
     @staticmethod
-    def parts() -> Parts:
-        return Parts(_ScaledEmbedding, _Layer, _Norm)
+    def parts() -> FamilyParts:
+        return FamilyParts(_ScaledEmbedding, _GemmaLayer, _WideNorm)
 
 
 class _ScaledEmbedding(Embedding):
@@ -30,7 +30,7 @@ class _ScaledEmbedding(Embedding):
         return super().widened(ids, dtype) * self.embed_scale.to(dtype)
 
 
-class _Layer(Layer):
+class _GemmaLayer(DecoderLayer):
     def __init__(self, config: LlamaConfig, number: int, norm: type[Norm]) -> None:
         super().__init__(config, number, norm)
         self.pre_feedforward_layernorm = norm(config.hidden_size, config.rms_norm_eps)
@@ -43,7 +43,7 @@ class _Layer(Layer):
         return result
 
 
-class _Norm(Norm):
+class _WideNorm(Norm):
     @property
     def eps(self) -> float:
         """By the name that it has in Gemma."""
