@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from app.delivery.resume.answer_log import call_id
+from app.features.guard.masking import without_result
 from app.features.guard.texts import hidden_steps
 from app.private.mask import Mask
 from app.private.value import PrivateValue
 from app.reader import Answer, ReaderRule
 from app.settings import Settings
-from app.wire.event import NO_PLAN, RecalledTurn
+from app.wire.event import NO_PLAN, Plan, RecalledTurn
 from app.wire.turn import Turn
 from models.interface.chat import ChatMessage, ModelCall, PastTurn
 from models.interface.generation import FinishReason
@@ -51,7 +54,7 @@ def judge_texts(
     histories: dict[tuple[str, str], list[list[PastTurn]]] = defaultdict(lambda: [[]])
     last: dict[tuple[str, str], int] = {}
     later: Counter[tuple[str, str]] = Counter()
-    private: dict[tuple[str, str], list[PrivateValue]] = defaultdict(list)
+    private = PrivateTurns(cache(masks))
     slept = SleptTurns()
     forks = Forked(requests, settings.conversation_turns, verdict.slept)
     ttl_ms = settings.conversation_ttl_s * 1000
@@ -79,11 +82,7 @@ def judge_texts(
         authors = [] if answer is None else authors_of(takeovers, answer, turn, plan.chosen or 0)
         recalled = _past(plan.recalled or ())
         first = _past(verdict.first_recalled.get(key, plan.recalled or ()))
-        begun = verdict.first_private.get(key, plan.private or ())
-        hiding = [masks(turn.user_id, (*one, *private[conversation])) for one in (begun, plan.private or ())]
-        is_split = recalled != first or begun != (plan.private or ())
-        private[conversation] += turn.private or ()
-        remembered: list[list[PastTurn]] = []
+        remembered: list[tuple[list[PastTurn], Mask]] = []
         after: list[list[PastTurn]] = []
         begun_at = _begun_at(turn, answer)
         most = settings.conversation_turns
@@ -92,12 +91,13 @@ def judge_texts(
         for base, before in ((base, seen) for base, row in rows for seen in slept.as_seen(row, at, begun_at)):
             own = before if not request.get("messages") or request.get("continue_conversation") else []
             seen = [[*first, *own], [*recalled, *own]]
+            hiding = partial(private.mask, key, own, verdict)
             turns_now: list[PastTurn] = []
-            for rounds in range(1, 2 + (len(topics.calls.get(key, ())) if is_split else 0)):
+            for rounds in range(1, 2 + (len(topics.calls.get(key, ())) if recalled != first else 0)):
                 turns_now += _turns_now(
                     seen, rounds, key, request, turn, tokens, authors, topics, settings, hiding, added
                 )
-            remembered += [seen[0]] if turns_now else []
+            remembered += [(seen[0], hiding(0))] if turns_now else []
             # A turn with results of calls contains the one that has made them.
             others = base[:-1] if request.get("tool_results") else base
             after += [[*others, now] for now in turns_now]
@@ -106,12 +106,15 @@ def judge_texts(
             verdict.changed += (
                 [key] if tokens or not (request.get("while_busy") == "reject" or "from" in request) else []
             )
-        elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, hiding[-1]):
+        elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings):
             verdict.wrong_calls.append(key)
         is_kept = bool(turn.answer or turn.reasoning)
+        as_kept = partial(_as_kept, plan)
         if key in verdict.slept:
-            after = slept.add(after, request, Slept(turn.created_at, is_kept=is_kept, since=waits.get(key, {})))
+            after = slept.add(after, request, Slept.of(turn, waits.get(key, {}), verdict.unseen[key]), as_kept)
+        after = [[*one[:-1], as_kept(one[-1])] for one in after]
         slept.end(after, turn.created_at)
+        private.end(turn, after)
         if is_kept or (key in verdict.slept and after):
             unknown = [[*before, PastTurn(turn.prompt, turn.answer)] for before in candidates]
             distinct = dict.fromkeys(map(tuple, after or unknown))
@@ -119,6 +122,34 @@ def judge_texts(
             forks.add(conversation, turn.request_id, histories[conversation])
             last[conversation] = turn.created_at
             later[conversation] += at > (erased_at or 0) and not request.get("tool_results")
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateTurns:
+    """The values that the rows of turns name: those who read such a turn as it ended have them hidden. An open turn
+    names none: its readers have it read by the guard.
+    """
+
+    _masks: Masks
+    _values: defaultdict[tuple[str, PastTurn], dict[PrivateValue, None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+
+    def end(self, turn: Turn, histories: Histories) -> None:
+        """The turn in which these end is over."""
+        for one in histories:
+            self._values[turn.user_id, one[-1]] |= dict.fromkeys(turn.private or ())
+
+    def mask(self, key: Key, read: Sequence[PastTurn], verdict: Verdict, index: int) -> Mask:
+        """That of the prompt whose first token has this index."""
+        named = (value for one in read for value in self._values.get((key[0], one), ()))
+        return self._masks(key[0], tuple(dict.fromkeys((*verdict.hidden_at(key, index), *named))))
+
+
+def _as_kept(plan: Plan, written: PastTurn) -> PastTurn:
+    """The turn in its conversation: without the results of calls if the guard has blocked it, whatever has ended it."""
+    is_blocked = plan.filtered is not None
+    return written._replace(steps=tuple(map(without_result, written.steps))) if is_blocked else written
 
 
 def _with_own_turns(
@@ -218,19 +249,18 @@ def _turns_now(
     authors: Sequence[Author],
     topics: ToolTopics,
     settings: Settings,
-    hiding: Sequence[Mask],
+    hiding: Callable[[int], Mask],
     added: Sequence[tuple[int, str]],
 ) -> Iterator[PastTurn]:
     """The turns that may be remembered of a request with this history; none if the engine cannot have written them.
 
     The first `rounds` between calls of tools have read the first history that was `seen`, later ones the last: an
-    erasure may have met turns that were recalled. So with the masks: an answer that wakes is read anew by the guard.
+    erasure may have met turns that were recalled. `hiding`: the mask of the prompt whose first token has this index.
     """
 
-    def build(steps: Sequence[ChatMessage] = ()) -> Sequence[int]:
+    def build(steps: Sequence[ChatMessage] = (), begin: int = 0) -> Sequence[int]:
         now = sum(step.role == "assistant" for step in steps)
-        which = 0 if now < rounds else -1
-        return _prompt_ids(seen[which], request, settings, hiding[which], steps)
+        return _prompt_ids(seen[0 if now < rounds else -1], request, settings, hiding(begin), steps)
 
     if request.get("tool_mode") == "kafka":
         calls = topics.calls.get(key, ())
@@ -274,17 +304,16 @@ def _prompt_ids(
 
 def _has_its_calls(
     answer: Answer,
-    histories: Sequence[Sequence[PastTurn]],
+    histories: Sequence[tuple[Sequence[PastTurn], Mask]],
     request: dict,
     author: Author,
     settings: Settings,
-    mask: Mask,
 ) -> bool:
     """Whether the answer ended in the call that the paced engine must make after one of these histories, if any."""
     if answer.end is None or answer.end.finish_reason is not FinishReason.TOOL_CALLS:
         return answer.end is None or answer.end.tool_calls is None
     (call,) = answer.end.tool_calls or (None,)
-    prompts = (_prompt_ids(before, request, settings, mask) for before in histories)
+    prompts = (_prompt_ids(before, request, settings, mask) for before, mask in histories)
     expected = {called(prompt, len(answer.tokens) - author.base) for prompt in prompts}
     right_id = call_id(answer.user_id, answer.request_id, 0)
     return (

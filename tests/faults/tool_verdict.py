@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from app.delivery.resume.answer_log import call_id
-from app.features.guard.masking import without_result
 from app.features.tool_rounds import CANCELLED
 from app.features.waits.approvals import TIMED_OUT
 from app.settings import Settings
@@ -23,8 +22,8 @@ from models.served.paced import called, word
 
 Key = tuple[str, str]
 NOBODY: Mapping[Key, Mapping[str, Sequence[str]]] = MappingProxyType({})
-Build = Callable[[Sequence[ChatMessage]], Sequence[int]]
-"""From the steps after the question to the ids of the prompt."""
+Build = Callable[[Sequence[ChatMessage], int], Sequence[int]]
+"""From the steps after the question, and the index of the next token, to the ids of the prompt."""
 
 APPROVED_TOOL = "refund"
 """Its calls need an approval, where any do."""
@@ -116,7 +115,7 @@ def possible_turns(
     reasons: bool,
     added: Sequence[tuple[int, str]] = (),
 ) -> Iterator[PastTurn]:
-    """The turns that may be remembered of such an answer; none if the engine cannot have written it.
+    """The turns as which such an answer may have ended; none if the engine cannot have written it.
 
     `tokens` are those on the topic, which may have lost its tail; the turn has all words. `most` is the request's
     `max_tokens`. Each round ends in a call after half of what is left (models/paced), and half of that is reasoning
@@ -128,7 +127,7 @@ def possible_turns(
     is_stopped = turn.finish_reason in {FinishReason.CANCELLED, FinishReason.DEADLINE}
 
     def follow(number: int, begin: int, steps: tuple[ChatMessage, ...]) -> Iterator[PastTurn]:
-        prompt = build(steps)
+        prompt = build(steps, begin)
         longest = most - begin if number >= TOOL_ROUNDS else (most - begin + 1) // 2
         length = total - begin if number == len(calls) else longest
         written = tokens[begin : begin + length]
@@ -137,8 +136,7 @@ def possible_turns(
             return
         text = "".join(part for _, part in words[longest // 2 if reasons else 0 :])
         if number == len(calls):
-            kept = map(without_result, steps) if turn.finish_reason is FinishReason.FILTERED else steps
-            yield PastTurn(turn.prompt, text, tuple(kept))
+            yield PastTurn(turn.prompt, text, steps)
             return
         call = calls[number]
         is_asked = call.tool_call_id in topics.asked.get(key, {})

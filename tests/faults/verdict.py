@@ -33,6 +33,7 @@ from app.wire.event import (
     WAITING,
     WOKEN,
     EventType,
+    Notice,
     Plan,
     RecalledTurn,
     TokenEvent,
@@ -115,8 +116,8 @@ class Verdict:
     """The decisions about each request that has a notice `plan`."""
     first_recalled: dict[Key, Sequence[RecalledTurn]] = field(default_factory=dict)
     """The recalled turns in the prompt of each answer's first round; an erasure may make a later plan have fewer."""
-    first_private: dict[Key, Sequence[PrivateValue]] = field(default_factory=dict)
-    """The values that are hidden in that prompt; once an answer has slept, the guard may find others."""
+    private_at: dict[Key, dict[int, Sequence[PrivateValue]]] = field(default_factory=dict)
+    """The values that plans hid when tokens were written, by the index of the first of these tokens."""
     ever_recalled: dict[Key, dict[RecalledTurn, None]] = field(default_factory=dict)
     """Those of all plans of an answer."""
     takeovers: dict[Key, list[Plan]] = field(default_factory=dict)
@@ -134,6 +135,8 @@ class Verdict:
     """Records without the one dead letter that they had to have, or with one that they had not."""
     added: dict[Key, dict[str, int]] = field(default_factory=dict)
     """The later requests whose words went into an answer, and behind which of its tokens."""
+    unseen: dict[Key, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Calls for which answers wait without an open turn, since a guard hides values in them."""
     slept: dict[Key, bool] = field(default_factory=dict)
     """Requests whose answers have said that they wait, and whether that was the last of it."""
     wrong_rows: list[Key] = field(default_factory=list)
@@ -143,6 +146,11 @@ class Verdict:
     """Answers whose calls of tools are not those that their requests lead to, or not those of their turns."""
     wrong_plans: list[Key] = field(default_factory=list)
     """Answers that were decided twice, or too late, or whose tokens or turns are not as decided."""
+
+    def hidden_at(self, key: Key, index: int) -> Sequence[PrivateValue]:
+        """What the answer's plan hid of the prompt whose first token has this index."""
+        last = self.plans.get(key, NO_PLAN).private or ()
+        return self.private_at.get(key, {}).get(index, last)
 
     @property
     def recalled(self) -> int:
@@ -338,13 +346,13 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, has_met: HasMet,
             verdict.added.setdefault(into, {}).setdefault(key[1], rule.answers[into].position)
         of_timer = event.notice is not None and (event.notice.details or {}).get("kind") == "timer"
         if event.notice is not None and event.notice.code in {WAITING, WOKEN} and not of_timer:
-            verdict.slept[key] = event.notice.code == WAITING
+            _judge_sleep(event.notice, key, verdict)
         if update is not None and (update.gap or update.cut is not None):
             verdict.gaps.append(key)
         if update is not None and (event.type is EventType.TOKEN or _calls(event)):
             verdict.first_recalled.setdefault(key, verdict.plans.get(key, NO_PLAN).recalled or ())
-            verdict.first_private.setdefault(key, verdict.plans.get(key, NO_PLAN).private or ())
         if update is not None and event.type is EventType.TOKEN:
+            verdict.private_at.setdefault(key, {})[event.index or 0] = verdict.plans.get(key, NO_PLAN).private or ()
             conversation = (event.user_id or "", event.conversation_id or "")
             before = rule.answers[speaking.setdefault(conversation, key)]
             waits = verdict.slept.get((before.user_id, before.request_id), False)
@@ -358,6 +366,14 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, has_met: HasMet,
                 verdict.second_ends.append(key)
     verdict.late_events = rule.dropped.late
     return rule
+
+
+def _judge_sleep(notice: Notice, key: Key, verdict: Verdict) -> None:
+    verdict.slept[key] = notice.code == WAITING
+    if notice.code == WAITING:
+        hides = verdict.plans.get(key, NO_PLAN).private is not None
+        note = verdict.unseen[key].add if hides else verdict.unseen[key].discard
+        note(str((notice.details or {})["wait_id"]))
 
 
 def _judge_plan(plan: Plan, event: TokenEvent, verdict: Verdict, has_met: HasMet, *, mixed: bool) -> None:

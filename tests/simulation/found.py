@@ -13,7 +13,7 @@ FOUND = {
     "hostile_storm": (350, 261128006, 261128091),
     "killed_while_failing": (812633, 812746),
     "reasoning_storm": (419000003, 419000012, 419000015),
-    "agent_storm": (277, 297),
+    "agent_storm": (277, 297, 771291634, 2497398073),
     "sleeping_storm": (310775, 312249),
     "version_storm": (178,),
     "busy_storm": (4189626237,),

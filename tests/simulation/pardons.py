@@ -78,8 +78,8 @@ class Pardons:
         mute = {(one.user_id, one.request_id) for one in turns if one.finish_reason == "stop" and not one.answer}
         steered = {key: (key[0], plan.steered) for key, plan in plans.items() if plan.steered is not None}
         lost = torn if self._knows_no_writer else torn & (ended | stopped | mute | steered.keys())
-        # Words into what Kafka has lost may be a turn of their own, and those that are stopped may be in none. Which
-        # values the guard has found in them is known of the last round alone.
+        # Words into what Kafka has lost may be a turn of their own, and those that are stopped may be in none. Which of
+        # their values the row of a turn names is on no topic.
         stops, masked = self.topics.that_may_stop(), self.simulation.masked
         unknown = {key for key, into in steered.items() if masked or into in torn or key in stops}
         conversations = self.erasures.conversations

@@ -173,6 +173,10 @@ MUTANTS: dict[str, Mutant] = {
 FOUND = {
     "a request that was parked before a suspension, and was begun by another owner meanwhile": 771291657,
     "a request that is rejected, waits to be tried again, and is left with its partition": 10909,
+    "turns of which values are hidden, in the order of their ends": 611291523,
+    "an open turn whose values were not known yet": 415926788,
+    "an open turn with a result that the guard has removed since": 5553,
+    "results of what the guard has blocked before a later request ended it": 11154,
 }
 
 

@@ -16,16 +16,18 @@ from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.sleepers import Sleepers
 from app.features import tool_rounds
+from app.features.guard import masking
 from app.features.guard.masking import Masked
 from app.features.guard.moderation import Moderated
 from app.features.open_calls import OpenCalls
 from app.features.waits import clock, sleep, wake
 from app.features.waits.clock import WaitClock
 from app.features.waits.wake import Woken
+from app.private.mask import Mask
 from tables.asleep import Sleep, Sleeper
 from tables.conversations import MemoryRules
 from tables.records import Conversation, KeptTurn
-from tables.tool_calls import NO_ROUNDS, row
+from tables.tool_calls import NO_ROUNDS, ToolRounds, row
 from tests.simulation import test_sleeping as directed
 from tests.simulation import test_sleeping_races as races
 from tests.simulation import test_slept_through as slept_through
@@ -37,6 +39,8 @@ _WAKE = wake.wake
 _SLEEPER_OF = sleep._sleeper_of
 _REMEMBER = MemoryRules.remember
 _REMEMBERED = Run.remembered
+_MASK_NOW = Masked._mask_now
+_OPEN_TURN = sleep._open_turn
 
 
 def _writes_no_record(partition: Partition, key: Any, rounds: Any = NO_ROUNDS, *, stops: bool = False) -> Woken:
@@ -186,6 +190,45 @@ def test_a_guard_that_reads_nothing_again_at_a_wake_is_found(
     monkeypatch.setattr(stage, "is_decided", _reads_once)
     with pytest.raises(AssertionError):
         test(monkeypatch)
+
+
+async def _hides_what_it_hid_before(stage: Masked) -> Mask:
+    accepted = stage.run.accepted
+    if stage._undecided is not None or not accepted.is_waking:
+        return await _MASK_NOW(stage)
+    stage._undecided = accepted.former.plan, stage.run.memory
+    mask = await _MASK_NOW(stage)
+    stage._undecided = None
+    return mask
+
+
+def _shows_all_open_turns(run: Run, rounds: ToolRounds) -> Any:
+    hidden, run.answer.plan = run.answer.plan, replace(run.answer.plan, private=None)
+    changes = _OPEN_TURN(run, rounds)
+    run.answer.plan = hidden
+    return changes
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "test"),
+    [
+        (sleep, "_open_turn", _shows_all_open_turns, "a_turn_of_which_values_are_hidden_stands_where_it_ends"),
+        (Masked, "_mask_now", _hides_what_it_hid_before, "who_reads_an_open_turn_hides_what_was_found_by_then"),
+        (masking, "past_values", lambda *_: (), "a_turn_of_which_values_are_hidden_stands_where_it_ends"),
+        (
+            masking,
+            "without_result",
+            lambda step: step,
+            "who_reads_an_open_turn_has_results_that_the_guard_removes_later",
+        ),
+    ],
+)
+def test_a_prompt_with_what_the_guard_hides_is_found(
+    owner: Any, name: str, broken: Any, test: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, broken)
+    with pytest.raises(AssertionError, match="changed"):
+        getattr(slept_through, f"test_{test}")(monkeypatch)
 
 
 @pytest.mark.parametrize(("room", "erased_at"), [(sleep, 2.2), (wake, 8.0)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from tests.simulation.test_sleeping import ASKED, CONDITIONS, DAY_S, KEY, SLEEPS
 
 QUESTION = "question 7"
 REQUEST = {**ASKED, "request_id": "r", "prompt": QUESTION}
+MASKED = replace(SLEEPS, guard=GuardRules(pii="mask"))
 
 
 def change_policy(course: Waits, policy: Policy) -> None:
@@ -51,11 +53,52 @@ def test_private_values_are_hidden_from_then_on_although_nothing_hid_them_before
     monkeypatch.setattr(FickleAnalyzer, "find", _finds_all)
     course = Waits(monkeypatch, after_s=6.0)
     course.send(1.0, **REQUEST)
-    course.after(4.0, partial(change_policy, course, replace(SLEEPS, guard=GuardRules(pii="mask"))))
-    course.run("changed", "wrong_calls")
+    course.after(4.0, partial(change_policy, course, MASKED))
+    course.run()
     first, *_, last = questions_read(course)
     assert (first, last) == ({"r7"}, set())
     assert course.turns()["r"].finish_reason is FinishReason.LENGTH
+
+
+def _masked(monkeypatch: pytest.MonkeyPatch) -> Waits:
+    return Waits(monkeypatch, 6.0, MASKED, dataclasses.replace(CONDITIONS, pii="mask"))
+
+
+def test_a_turn_of_which_values_are_hidden_stands_where_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FickleAnalyzer, "find", _finds_all)
+    course = _masked(monkeypatch)
+    course.send(1.0, **REQUEST)
+    course.send(4.0, request_id="s", prompt="meanwhile", max_tokens=3)
+    course.send(30.0, request_id="t", prompt="behind both", max_tokens=3)
+    course.run()
+    ((*_, row),) = [[value for value in course.committed(Table.CONVERSATIONS).values() if value]]
+    assert [one["request_id"] for one in json.loads(row)["turns"]] == ["s", "r", "t"]
+
+
+def test_who_reads_an_open_turn_hides_what_was_found_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def finds_nothing(*_: Any) -> tuple[PrivateValue, ...]:
+        return ()
+
+    monkeypatch.setattr(FickleAnalyzer, "find", finds_nothing)
+    course = _masked(monkeypatch)
+    course.send(1.0, **REQUEST)
+    course.send(4.0, **{**REQUEST, "request_id": "s", "prompt": "meanwhile"})
+    course.after(6.0, partial(monkeypatch.setattr, FickleAnalyzer, "find", _finds_all))
+    course.run()
+    first, *_, last = course.simulation.prompts["u", "s"].values()
+    assert (first, last) == ({"r7"}, set())
+
+
+def test_who_reads_an_open_turn_has_results_that_the_guard_removes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FickleJudges, "categories_of", _knows_all)
+    course = Waits(monkeypatch, 6.0)
+    course.send(1.0, **REQUEST)
+    course.send(9.0, request_id="s", prompt="meanwhile", max_tokens=3)
+    course.send(30.0, request_id="t", prompt="behind both", max_tokens=3)
+    course.after(12.0, partial(change_policy, course, replace(SLEEPS, guard=GuardRules(prompt={"risky": "block"}))))
+    course.run()
+    assert course.turns()["r"].finish_reason is FinishReason.FILTERED
+    assert {course.turns()[one].finish_reason for one in "st"} == {FinishReason.LENGTH}
 
 
 def test_a_prompt_that_is_not_allowed_any_more_ends_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +106,7 @@ def test_a_prompt_that_is_not_allowed_any_more_ends_its_answer(monkeypatch: pyte
     course = Waits(monkeypatch, after_s=6.0)
     course.send(1.0, **REQUEST)
     course.after(4.0, partial(change_policy, course, replace(SLEEPS, guard=GuardRules(prompt={"risky": "block"}))))
-    course.run("changed")
+    course.run()
     assert len(questions_read(course)) == 1
     assert course.turns()["r"].finish_reason is FinishReason.FILTERED
 
