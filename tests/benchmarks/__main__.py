@@ -19,7 +19,7 @@ from typing import Any
 from app.local.kafka import KafkaCluster
 from tests.benchmarks import random_llama
 from tests.benchmarks.machine import machine
-from tests.benchmarks.parts import embedder, goodput, growth, peers, pinned, plugins, tables, tax
+from tests.benchmarks.parts import embedder, goodput, growth, loops, peers, pinned, plugins, tables, tax
 from tests.benchmarks.processes import ROOT
 from tests.benchmarks.progress import report
 from tests.benchmarks.report import markdown, write
@@ -42,6 +42,7 @@ PARTS: Mapping[str, Part] = {
     "tables": tables.run,
     "embedder": embedder.run,
     "plugins": plugins.run,
+    "loops": loops.run,
     "peers": peers.run,
     "peers-gemma": peers.run_gemma,
 }

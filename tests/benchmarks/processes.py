@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import psutil
@@ -29,6 +29,10 @@ class Used:
 
     def since(self, before: Used) -> Used:
         return Used(self.engine_s - before.engine_s, self.other_s - before.other_s, self.memory, self.files)
+
+    def beside(self, other: Used) -> Used:
+        """Both together."""
+        return Used(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 def processor_s(pids: Iterable[int]) -> float:

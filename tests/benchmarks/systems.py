@@ -163,6 +163,7 @@ class Parley(System):
     """A worker as users start it, but for the name of the engine's thread. `path`: folders with more packages."""
 
     name = "Parley"
+    module: ClassVar[str] = "tests.benchmarks.peers.parley_worker"
 
     def __init__(self, rig: Rig, path: Sequence[Path] = (), **settings: Any) -> None:
         super().__init__(rig)
@@ -179,7 +180,7 @@ class Parley(System):
             **({"embedder": "none"} | settings),
         )
         environment = {**rig.environment, "PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT)))}
-        self._worker = _NamedWorker(self.settings, rig.folder / f"{self.id}.log", **environment)
+        self._worker = _NamedWorker(self.module, self.settings, rig.folder / f"{self.id}.log", **environment)
 
     async def start(self) -> None:
         await create_topics(self.settings)
@@ -206,9 +207,40 @@ class Parley(System):
         self._worker.kill()
 
 
+class ParleyOfTwoLoops(Parley):
+    name = "producers in a second thread"
+    module = "tests.benchmarks.peers.second_loop"
+
+
+class ParleyOfTwoWorkers(Parley):
+    """Each has half of the partitions, and an engine."""
+
+    name = "two workers"
+
+    def __init__(self, rig: Rig, **settings: Any) -> None:
+        super().__init__(rig, **settings)
+        second = self.settings.model_copy(update={"data_dir": rig.folder / f"{self.id}-2"})
+        self._second = _NamedWorker(self.module, second, rig.folder / f"{self.id}-2.log", **rig.environment)
+
+    async def start(self) -> None:
+        await super().start()
+        self._second.start()
+        await asyncio.to_thread(self._second.wait_owning, self.rig.partitions // 2)
+
+    def used(self) -> Used:
+        return super().used().beside(used(self._second.pid))
+
+    def kill(self) -> None:
+        self._second.kill()
+        super().kill()
+
+
 class _NamedWorker(WorkerProcess):
-    program = (sys.executable, "-m", "tests.benchmarks.peers.parley_worker")
     start_timeout_s = START_TIMEOUT_S
+
+    def __init__(self, module: str, *given: Any, **environment: str) -> None:
+        super().__init__(*given, **environment)
+        self.program = (sys.executable, "-m", module)  # type: ignore[misc]
 
 
 PEERS: Sequence[Callable[[Rig], System]] = (FaustGenerate, QuixStreams, AiokafkaBatching, FastApi)

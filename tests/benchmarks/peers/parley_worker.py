@@ -10,8 +10,13 @@ from faust.cli.faust import cli
 
 from tests.benchmarks.peers.pinning import name_engine
 
-if __name__ == "__main__":
+
+def main() -> None:
     if os.environ.get("PARLEY_ENGINE") != "paced":  # which has no thread, and needs no torch
         name_engine()
     sys.argv[0] = str(Path(sys.executable).with_name("faust"))
     cli()
+
+
+if __name__ == "__main__":
+    main()
