@@ -54,9 +54,8 @@ class Scope:
 
     @property
     def key(self) -> bytes:
-        if self.conversation_id is None:
-            return encode((self.user_id,))
-        return encode((_OF_CONVERSATION, self.user_id, self.conversation_id))
+        conversation = self.conversation_id
+        return encode((self.user_id,) if conversation is None else (_OF_CONVERSATION, self.user_id, conversation))
 
     def includes(self, user_id: str, conversation_id: str) -> bool:
         return user_id == self.user_id and self.conversation_id in {None, conversation_id}
@@ -85,9 +84,8 @@ class Marks:
         """Whether nothing may be kept of a request of the time `asked_at`, whose first token another owner has written
         `begun_at`: that owner may have read the conversation before the mark, and written behind it.
         """
-        return self.cover(asked_at) or (
-            begun_at is not None and any(min(asked_at, begun_at) <= mark.applied for mark in self.marks)
-        )
+        may_quote = begun_at is not None and any(min(asked_at, begun_at) <= mark.applied for mark in self.marks)
+        return may_quote or self.cover(asked_at)
 
 
 @dataclass(slots=True)
@@ -211,19 +209,17 @@ def erasure(store: PartitionStore, scope: Scope, mark: Erased) -> Iterator[RowCh
 
 
 def copies_of(store: PartitionStore, scope: Scope, at: int) -> Iterator[str | None]:
-    """The conversations of the user that began by then with turns of this one; None for each row that did not."""
+    """The user's conversations that copied this one before its erasure `at` was known; None for each other row."""
     for raw, value in store.scan(Table.CONVERSATIONS, prefix_of(scope.user_id)):
         yield from pauses(value)
         origin = decode_row(value, Activity).origin
-        is_copy = origin is not None and scope.conversation_id in origin.sources and origin.at <= at
-        yield key_parts(raw)[-1] if is_copy else None
+        yield key_parts(raw)[-1] if origin and origin.erased.get(scope.conversation_id or "", at) < at else None
 
 
 def has_rows(store: PartitionStore, user_id: str) -> bool:
     """Whether the partition has anything of the user but marks."""
-    tables = (Table.CONVERSATIONS, Table.CALLS, Table.ENDED)
-    prefixes = [*((table, prefix_of(user_id)) for table in tables), (Table.ASLEEP, prefix_of("wait", user_id))]
-    return any(next(store.scan(table, prefix), None) is not None for table, prefix in prefixes)
+    places = [(table, prefix_of(user_id)) for table in (Table.CONVERSATIONS, Table.CALLS, Table.ENDED)]
+    return any(next(store.scan(*one), None) for one in (*places, (Table.ASLEEP, prefix_of("wait", user_id))))
 
 
 def pauses(value: bytes) -> Iterator[None]:

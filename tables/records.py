@@ -76,12 +76,18 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     by: The request that made the copy, of the time `at` in Unix milliseconds.
     sources: The conversations that its turns come from: the one that was copied, and that one's own.
     turns: The copied ones.
+    known: When each source was last erased, as far as its reader knew; `erased` has them by source.
     """
 
     by: str
     at: int
     sources: tuple[str, ...]
     turns: tuple[str, ...] = ()
+    known: tuple[int, ...] = ()
+
+    @property
+    def erased(self) -> dict[str, int]:  # rows of former versions lack `known`
+        return dict(zip(self.sources, self.known or [self.at - 1] * len(self.sources), strict=True))
 
 
 class Conversation(msgspec.Struct, frozen=True, omit_defaults=True):

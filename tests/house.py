@@ -24,11 +24,11 @@ CORE = ("agents/*.py", "app/answering/*.py", "app/delivery/*.py", "tables/*.py")
 GENERATED = frozenset({"docs/settings.md", "docs/chart.md", "docs/models.md"})
 
 LIMITS = {
-    "lines of the product": 81_614,
+    "lines of the product": 81_618,
     "files of the product": 738,
     "lines of packages beside it": 415,
-    "lines of the core": 9_398,
-    "lines of the tests": 108_004,
+    "lines of the core": 9_400,
+    "lines of the tests": 108_252,
     "words of documents written by hand": 42_765,
     "loose files in models": 0,
     "circles between rooms of models": 0,

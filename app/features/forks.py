@@ -100,8 +100,8 @@ class Copying(Stage):
                 raise _refused(f"conversation_id: {name} has turns already, and a fork begins a conversation")
             own = self._copied()
             await self._put(own)
-        sources = () if own.origin is None else own.origin.sources
-        if any(marks.of(self._source[0], one).cover(asked_at) for one in sources):
+        erased = {} if own.origin is None else own.origin.erased
+        if any(marks.of(self._source[0], one).at > known for one, known in erased.items()):
             await self._put(None)
             raise self._is_gone()
         run.read_conversation()
@@ -122,12 +122,14 @@ class Copying(Stage):
         copied = tuple(msgspec.structs.replace(turn, after="", open=False) for turn in turns)
         if fork.index is not None:
             copied = (*copied[:-1], *self._asked_again(copied[-1], fork.index))
-        before = () if source.origin is None else source.origin.sources
+        before = {} if source.origin is None else source.origin.erased
+        erased = before | {fork.conversation_id: min(marks.at, before.get(fork.conversation_id, marks.at))}
         origin = Origin(
             by=request.request_id,
             at=run.accepted.at,
-            sources=tuple(dict.fromkeys((fork.conversation_id, *before))),
+            sources=tuple(erased),
             turns=tuple(turn.request_id for turn in copied if not turn.open),
+            known=tuple(erased.values()),
         )
         return Conversation(run.accepted.at, copied, run.marks.at, origin)
 

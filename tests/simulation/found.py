@@ -15,6 +15,7 @@ FOUND = {
     "reasoning_storm": (419000003, 419000012, 419000015),
     "agent_storm": (277, 297, 771291634, 2497398073),
     "sleeping_storm": (310775, 312249),
+    "fork_storm": (3141592657,),
     "version_storm": (178,),
     "busy_storm": (4189626237,),
     "busy_tools_storm": (1284,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import msgspec
 import pytest
 
 from agents import controls
+from agents.controls import Controls
 from app.answering import kept, pipeline
 from app.features import forks
 from app.features.forks import BegunElsewhere, Copying
@@ -189,6 +191,29 @@ def test_an_erasure_of_a_conversation_reaches_its_copies(after_s: float, monkeyp
     assert [*course.rows()] == ["c9"]
 
 
+@pytest.mark.parametrize("later_s", [0.001, 0.2, 1.0])
+def test_a_copy_that_an_owner_makes_before_it_reads_the_erasure_is_erased(
+    later_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked for after the erasure, while nobody owned the partition, whose topics arrive in any order."""
+    monkeypatch.setattr(Controls, "receive", _late)
+    course = Forked(monkeypatch)
+    course.ask_first(1.0, "r0")
+    course.kill_at(lambda course, _: "c1" in course.rows(), back_s=4.0)
+    erase = {"type": "erase_conversation", "user_id": "u", "conversation_id": "c1"}
+    course.after(3.0, lambda: course.simulation.send("controls", "u", erase))
+    course.fork(3.0 + later_s, "f1", "r0")
+    course.fork(9.0, "g1", "f1", source="c2", to="c3")
+    course.simulation.keep_running(40)
+    course.run()
+    assert course.killed == 1
+    assert [*course.rows()] == []
+
+
+def _late(controls: Controls, *arguments: Any) -> None:
+    asyncio.get_running_loop().call_later(2.0, _RECEIVE, controls, *arguments)
+
+
 def _is_read(_: Any, process: Process) -> bool:
     return ("u", "f1") in process.partitions[0].ownership.inflight_requests
 
@@ -283,6 +308,7 @@ async def _once_alone(search: TurnSearch, query: Any, hits: Any) -> Any:
 
 
 _VERSIONS, _TURN = TurnSearch._versions, kept._turn
+_RECEIVE = Controls.receive
 _REPLACE, _BEGIN, _JOB = msgspec.structs.replace, BegunElsewhere.__init__, pipeline.job_of
 
 MUTANTS: dict[str, Mutant] = {
