@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -21,11 +20,9 @@ from models.interface.generation import (
     OutputConstraint,
     Sampling,
 )
-from models.prompts.builder import PromptError, PromptTooLong
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
 from models.remote.answer import BYTES
 from models.remote.servers import Circuit, ModelServer
-from models.tools.tool import ModelTool
 from tests.unit.models.engine.reading import Answer, read
 from tests.unit.models.remote.outside import PROMPT_IDS, WORDS, OutsideServer, outside_server
 
@@ -482,21 +479,3 @@ async def test_a_resumed_answer_draws_other_noise_than_its_beginning(
     await ask(new_engine(), job_of(sampling=sampled, generated=(BYTES,)))
     assert servers[0].bodies[0]["seed"] == 3
     assert servers[0].bodies[1]["seed"] != 3
-
-
-def test_a_prompt_loses_its_oldest_turns_first_and_is_a_function_of_its_arguments() -> None:
-    small = RemotePrompts(10, 260)
-    history = [("question " * 9, "answer"), ("second", "answered")]
-    built = small.build("be brief", history, "third")
-    roles = [one["role"] for one in json.loads(bytes(built.ids))["messages"]]
-    assert (built.turns_used, roles) == (1, ["system", "user", "assistant", "user"])
-    assert small.build("be brief", history, "third") == built
-    with pytest.raises(PromptTooLong):
-        small.build("", [], "x" * 300)
-
-
-def test_tools_and_token_ids_are_refused() -> None:
-    with pytest.raises(PromptError, match="tools"):
-        PROMPTS.build("", [], "hello", tools=[ModelTool("look_up", "", {})])
-    with pytest.raises(PromptError, match="prompt_token_ids"):
-        PROMPTS.of_ids([1, 2])
