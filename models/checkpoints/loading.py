@@ -120,8 +120,8 @@ def load_checkpoint(
     while loading. `products` are `auto`, `plain`, `packed` or `stored`; `threads` those that will compute, 0: not said.
 
     A model whose own context is shorter than `context_length` is rejected unless it `may_be_shorter`. Unless
-    `by_transformers`, a plain checkpoint that is built like Llama becomes a `LlamaDecoder`. It loads two seconds faster
-    and has the same logits, but only the engine can generate text with it.
+    `by_transformers`, a plain checkpoint that is built like Llama, or a Gemma 3, becomes a `LlamaDecoder`. It loads two
+    seconds faster and has the same logits, but only the engine can generate text with it.
     Raises `CheckpointError` with one line.
     """
     files = CheckpointFiles.find(name, remote_code=remote_code)
@@ -172,7 +172,7 @@ def _arithmetic_version(loaded: _Loaded, target: torch.device) -> str:
 
 
 def _own_decoder(name: str, files: CheckpointFiles, target: torch.device, wanted: Wanted) -> _Loaded | None:
-    """What `_by_transformers` returns, if the checkpoint is built like Llama and nothing is wrong with it."""
+    """What `_by_transformers` returns, if models/llama knows its kind and nothing is wrong with it."""
     config = read_config(files.folder)
     if config is None or (files.folder / "quantize_config.json").is_file() or not is_served_as_it_is(wanted, target):
         return None
