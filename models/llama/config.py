@@ -48,18 +48,14 @@ _KNOWN = {
     "qwen2": _QWEN,
     "qwen3": _QWEN | {"attention_bias"},
 }
-_SWITCHES = ("attention_bias", "mlp_bias", "tie_word_embeddings", "use_sliding_window")
+_SWITCHES = ("attention_bias", "mlp_bias", "tie_word_embeddings", "use_cache", "use_sliding_window")
 _GEMMA_OWN = frozenset(("head_dim", "query_pre_attn_scalar", "sliding_window"))
 _GEMMA_NEEDED = _NEEDED - {"hidden_act", "tie_word_embeddings"} | _GEMMA_OWN
-_GEMMA_OFF = frozenset(
-    (
-        *("attention_bias", "attn_logit_softcapping", "final_logit_softcapping", "rope_scaling"),
-        "use_bidirectional_attention",
-    )
-)
+_GEMMA_OFF = frozenset(("attn_logit_softcapping", "final_logit_softcapping", "rope_scaling"))
+_GEMMA_SWITCHES = frozenset(("attention_bias", "use_bidirectional_attention"))
 _GEMMA_KNOWN = frozenset(
     (
-        *(_GEMMA_NEEDED | _IGNORED | _GEMMA_OFF),
+        *(_GEMMA_NEEDED | _IGNORED | _GEMMA_OFF | _GEMMA_SWITCHES),
         *("_sliding_window_pattern", "cache_implementation", "hidden_activation", "layer_types", "rope_parameters"),
         *("rope_local_base_freq", "rope_theta", "sliding_window_pattern", "tie_word_embeddings"),
     )
@@ -166,8 +162,9 @@ def _config(written: dict[str, Any]) -> LlamaConfig | None:
 def _gemma(written: dict[str, Any]) -> LlamaConfig | None:
     """That of Gemma 3, whose published configs leave out more: what is left out here is as transformers has it."""
     fits = _GEMMA_NEEDED <= written.keys() <= _GEMMA_KNOWN and written.get("architectures") == [_GEMMA_CLASS]
-    is_off = all(written.get(key) is None or written[key] is False for key in _GEMMA_OFF)
-    if not (fits and is_off and _has_types(written) and all(is_size(written[key]) for key in _GEMMA_OWN)):
+    is_off = all(written.get(key) is None for key in _GEMMA_OFF)
+    is_plain = all(written.get(key) is None or written[key] is False for key in _GEMMA_SWITCHES)
+    if not (fits and is_off and is_plain and _has_types(written) and all(is_size(written[key]) for key in _GEMMA_OWN)):
         return None
     ropes, kinds = _gemma_ropes(written), _gemma_kinds(written)
     if ropes is None or not kinds or written.get("hidden_activation", GELU) != GELU:
@@ -197,7 +194,7 @@ def _gemma_kinds(written: dict[str, Any]) -> tuple[str, ...]:
     if not is_size(every):
         return ()
     repeated = [_FULL if number % every == 0 else _SLIDING for number in range(1, count + 1)]
-    kinds = tuple(written.get("layer_types") or repeated)
+    kinds = tuple(repeated if written.get("layer_types") is None else written["layer_types"])
     return kinds if len(kinds) == count and {_FULL, _SLIDING} >= set(kinds) else ()
 
 
@@ -216,13 +213,16 @@ def _dtype(written: dict[str, Any]) -> torch.dtype:
 
 
 def _has_types(written: dict[str, Any]) -> bool:
-    window, head, eos = (written.get(key) for key in ("sliding_window", "head_dim", "eos_token_id"))
-    ends = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    """Raises `KeyError` without an end, of which the families have different defaults."""
+    window, head, eos = written.get("sliding_window"), written.get("head_dim"), written["eos_token_id"]
+    tokens = [one for one in (written.get("bos_token_id"), written.get("pad_token_id")) if one is not None]
+    tokens += eos if isinstance(eos, list) else [] if eos is None else [eos]
     return (
         all(is_size(written[key]) for key in _SIZES)
         and all(is_size(one) for one in (window, head) if one is not None)
         and all(isinstance(written.get(key, False), bool) for key in _SWITCHES)
-        and all(isinstance(one, int) and not isinstance(one, bool) for one in ends)
+        and all(type(one) is int for one in (*tokens, written.get("max_window_layers", 0)))
+        and isinstance(written.get("layer_types") or [], list)
         and isinstance(written["rms_norm_eps"], int | float)
     )
 

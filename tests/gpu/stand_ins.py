@@ -34,6 +34,7 @@ def put_in() -> list[str]:
             vars(made).update(
                 LLMatcher=StandIn,
                 LLTokenizer=StandIn,
+                TokenizerWrapper=StandIn,
                 from_tokenizer=StandIn,
                 DecodeError=ValueError,
                 Encoder=StandIn,

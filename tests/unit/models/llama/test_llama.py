@@ -109,7 +109,18 @@ UNKNOWN = {
     "switch as number": {"attention_bias": 0},
     "number as text": {"rms_norm_eps": "1e-5"},
     "end without id": {"eos_token_id": [0, None]},
+    "end that is left out": {"eos_token_id": "absent"},
+    "padding as text": {"pad_token_id": "0"},
+    "beginning as number": {"bos_token_id": 1.0},
+    "cache as number": {"use_cache": 1},
 }
+
+
+@pytest.mark.parametrize("changes", [{"max_window_layers": 1.5}, {"layer_types": 7}])
+def test_kinds_of_layers_of_another_type_are_left_to_transformers(changes, tmp_path):
+    tiny.save(tmp_path, kind="qwen2", **ARCHITECTURES["qwen2 sliding"])
+    assert read_config(tmp_path) is not None
+    assert read_config(rewritten(tmp_path, **changes)) is None
 
 
 @pytest.mark.parametrize("changes", UNKNOWN.values(), ids=UNKNOWN)
@@ -131,9 +142,14 @@ GEMMA_UNKNOWN = {
     "one rope": {"rope_parameters": {"full_attention": GEMMA_ROPES["full_attention"]}},
     "rope for all": {"rope_parameters": ROPES["linear"]},
     "scaled older rope": {"rope_parameters": "absent", "rope_scaling": ROPES["linear"]},
+    "rope that is no rope": {"rope_scaling": False},
+    "cap that is no number": {"final_logit_softcapping": False},
+    "switch as number": {"use_bidirectional_attention": 0.0},
+    "end that is left out": {"eos_token_id": "absent"},
     "window": {"sliding_window": None},
     "kind of layer": {"layer_types": ["chunked_attention"] * 3},
     "layers": {"layer_types": ["full_attention"]},
+    "no layers": {"layer_types": []},
     "pattern": {"layer_types": "absent", "sliding_window_pattern": 0},
     "scale as text": {"query_pre_attn_scalar": "16"},
     "default": {"head_dim": "absent"},
