@@ -28,7 +28,7 @@ LIMITS = {
     "files of the product": 738,
     "lines of packages beside it": 415,
     "lines of the core": 9_400,
-    "lines of the tests": 108_277,
+    "lines of the tests": 108_283,
     "words of documents written by hand": 42_875,
     "loose files in models": 0,
     "circles between rooms of models": 0,

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections import defaultdict
 from pathlib import Path
 
 from app.settings import Settings
+from app.watch.brake import MOST, WITHIN_S
 from tests.faults.load import Load
 from tests.faults.verdict import Verdict, judge
 from tests.faults.watch import Watch
@@ -21,6 +23,8 @@ from tests.faults.worker_process import WorkerProcess
 
 WAYS = ("off", "child")
 _LONGEST_S = 60.0
+_APART_S = WITHIN_S / MOST + 1.0
+"""Between deaths of one way: they are single ones, for which a watcher always leaves (app/watch/brake.py)."""
 _ON_ITS_WAY_S = 0.3
 """What the dead have written is read after this time, and is not what goes on."""
 
@@ -41,6 +45,7 @@ class Deaths:
         self.pauses: defaultdict[str, list[float]] = defaultdict(list)
         self.longest: defaultdict[str, list[float]] = defaultdict(list)
         """Of each kill."""
+        self._not_before: dict[str, float] = dict.fromkeys(WAYS, 0.0)
 
     async def run(self, kills: int) -> Verdict:
         """So many kills of each way."""
@@ -69,7 +74,8 @@ class Deaths:
         await asyncio.to_thread(self._workers[way].wait_joined)
 
     async def _kill(self, way: str, watch: Watch) -> None:
-        await asyncio.sleep(2 + 2 * self._chance.random())
+        await asyncio.sleep(max(2 + 2 * self._chance.random(), self._not_before[way] - time.monotonic()))
+        self._not_before[way] = time.monotonic() + _APART_S
         before = len(watch.silences)
         await asyncio.to_thread(self._workers[way].kill)
         await asyncio.sleep(_ON_ITS_WAY_S)
