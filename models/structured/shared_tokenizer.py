@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, count
+from itertools import chain
 from typing import Any
 
 from llguidance import LLTokenizer, TokenizerWrapper
@@ -84,7 +84,7 @@ def _token_bytes(backend: Any) -> list[bytes] | None:
     try:
         return [
             _MARK + name.encode() if number in special else spelled(name, texts.get(number, b""))
-            for number, name in zip(count(), names)
+            for number, name in enumerate(names)
         ]
     except ValueError:
         return None

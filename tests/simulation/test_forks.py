@@ -195,7 +195,7 @@ def test_an_erasure_of_a_conversation_reaches_its_copies(after_s: float, monkeyp
 def test_a_copy_that_an_owner_makes_before_it_reads_the_erasure_is_erased(
     later_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was asked for after the erasure, while nobody owned the partition, whose topics arrive in any order."""
+    """The fork comes after the erasure, while nobody owns the partition. The next owner reads the erasure last."""
     monkeypatch.setattr(Controls, "receive", _late)
     course = Forked(monkeypatch)
     course.ask_first(1.0, "r0")

@@ -1,7 +1,7 @@
 """What a second event loop would do for a worker: its producers in a thread of their own, or a second worker.
 
-Two threads share the GIL, so the first can only take work from a loop that waits for it. Two workers are two
-processes; each has an engine here, whose time is told apart.
+Two threads share the GIL, so a second one saves no processor time. Two workers are two processes. Each has an engine,
+whose time has a column of its own.
 """
 
 from __future__ import annotations

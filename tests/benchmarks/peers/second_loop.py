@@ -15,7 +15,7 @@ from typing import Any
 from app.delivery.clients import Clients
 from tests.benchmarks.peers import parley_worker
 
-Call = Callable[[], None]
+Call = Callable[[], object]
 
 
 class Crossing:
@@ -66,7 +66,7 @@ class ProducerThere:
     async def send(self, *given: Any, **named: Any) -> asyncio.Future[Any]:
         loop = self._loop()
         delivery: asyncio.Future[Any] = loop.here.create_future()
-        loop.over.call(lambda: loop.there.create_task(self._send(loop, delivery, given, named)) and None)
+        loop.over.call(partial(loop.there.create_task, self._send(loop, delivery, given, named)))
         return delivery
 
     async def _send(self, loop: SecondLoop, delivery: asyncio.Future[Any], given: Any, named: Any) -> None:
